@@ -19,6 +19,8 @@ static const struct ls_trace_label batch_span = {
 static const struct ls_trace_label validation_span = {.category = "validation",
                                                       .name = "validation"};
 
+#define ENDS (UINT64_C(1) << 63)
+
 struct evaluation {
     struct ls_session *session;
     uint64_t first, steps; // batches of the dataset
@@ -32,6 +34,7 @@ struct evaluation {
     atomic_bool again; // a replica was lost
     const struct ls_batch_clients *batches; // NULL: nobody hears of them
     uint32_t teller; // the replica that tells
+    _Atomic uint64_t begun; // batches that a replica has begun; with ENDS no other is begun
     _Atomic int32_t answer; // of the first client that did not answer LS_OK
 };
 
@@ -137,14 +140,27 @@ static void tell(struct evaluation *evaluation, uint32_t index, uint64_t step, b
         atomic_compare_exchange_strong(&evaluation->answer, &none, (int32_t)status);
 }
 
+// All replicas end behind the same batch: others may wait in each for the parameters of this one.
+static bool may_begin(struct evaluation *evaluation, uint64_t step)
+{
+    uint64_t begun = atomic_load(&evaluation->begun);
+    while (step >= (begun & ~ENDS)) {
+        if (begun & ENDS)
+            return false;
+        if (atomic_compare_exchange_weak(&evaluation->begun, &begun, step + 1))
+            break;
+    }
+    return true;
+}
+
 // [replica thread]
 static enum ls_status evaluate_shares(void *context, uint32_t index)
 {
     struct evaluation *evaluation = context;
     struct ls_session *session = evaluation->session;
     const bool alone = ls_cluster_workers(session->cluster) == 1;
-    // Others wait in each batch for the parameters that this replica holds.
-    const bool awaited = session->spread[LS_HELD_PARAMETERS];
+    // Other workers wait in each batch for the parameters that this one holds.
+    const bool awaited = !alone && session->spread[LS_HELD_PARAMETERS];
     enum ls_status status = LS_OK;
     if (ls_session_is_lost(session, index))
         return LS_OK;
@@ -153,7 +169,8 @@ static enum ls_status evaluate_shares(void *context, uint32_t index)
     if (status)
         return status;
     ls_trace_begin(&validation_span, 0);
-    for (uint64_t step = 0; !status && step < evaluation->steps; step++) {
+    for (uint64_t step = 0; !status && step < evaluation->steps && may_begin(evaluation, step);
+         step++) {
         ls_trace_begin(&batch_span, step + 1);
         tell(evaluation, index, step, true);
         status = evaluate_batch(evaluation, index, step);
@@ -163,8 +180,10 @@ static enum ls_status evaluate_shares(void *context, uint32_t index)
         // Workers cannot know in which batch another one was interrupted: they end at the last.
         if (!status && !awaited &&
             ((alone && session->run->interrupted) || atomic_load(&evaluation->answer)))
-            status = LS_INTERRUPTED;
+            atomic_fetch_or(&evaluation->begun, ENDS);
     }
+    if (!status && (atomic_load(&evaluation->begun) & ENDS))
+        status = LS_INTERRUPTED;
     if (evaluation->sums) {
         const enum ls_status settled = ls_replica_evaluate_end(
             session->replicas[index], status ? NULL : evaluation->sums[index]);
@@ -209,6 +228,7 @@ static enum ls_status evaluate_once(struct evaluation *evaluation, const struct 
     choose_readers(session, evaluation->readers);
     evaluation->teller = ls_session_first(session);
     atomic_store(&evaluation->again, false);
+    atomic_store(&evaluation->begun, 0);
     if (!status) {
         session->stream = stream;
         session->model->stepping = evaluation->batches; // replicas are in their batches

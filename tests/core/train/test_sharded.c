@@ -181,6 +181,33 @@ START_TEST(evaluations_and_predictions_are_those_of_mirrored)
 }
 END_TEST
 
+// [replica thread]
+static enum ls_status interrupt_third(void *context, const struct ls_fit_state *state)
+{
+    if (state->batch == 3)
+        ls_run_interrupt(context);
+    return state->batch > 10 ? LS_FAILED : LS_OK;
+}
+
+// Behind one batch for all replicas, which wait for each other's parameters, and can go on.
+START_TEST(an_interrupted_evaluation_ends_before_its_last_batch)
+{
+    struct ls_run *run = run_of("sharded:stage=3,bucket=2000", 4);
+    struct ls_model *model = wide_model(run, optimizers[0], 60);
+    const struct ls_callbacks calls = {.context = run, .on_test_batch_end = interrupt_third};
+    struct ls_scores scores;
+    fit(model, 3);
+    OK(ls_set_callbacks(model, &calls, 1));
+    ck_assert_int_eq(ls_evaluate(model, train, 1, &scores), LS_INTERRUPTED);
+    OK(ls_set_callbacks(model, NULL, 0));
+    OK(ls_evaluate(model, train, BATCH, &scores));
+    fit(model, 3);
+    ck_assert_uint_eq(errors, 0);
+    ls_model_close(model);
+    ls_run_close(run);
+}
+END_TEST
+
 // Whose reduce-scatter may add in another order than its all-reduce, or has none of its own.
 START_TEST(every_collective_gives_the_losses_of_mirrored)
 {
@@ -480,6 +507,7 @@ int main(void)
     tcase_add_loop_test(cases, weights_states_and_losses_are_those_of_mirrored, 0, 4 * STAGES);
     tcase_add_test(cases, many_moving_statistics_are_those_of_mirrored);
     tcase_add_test(cases, evaluations_and_predictions_are_those_of_mirrored);
+    tcase_add_test(cases, an_interrupted_evaluation_ends_before_its_last_batch);
     tcase_add_loop_test(cases, every_collective_gives_the_losses_of_mirrored, 0, 14);
     tcase_add_loop_test(cases, norms_are_those_of_mirrored, 0, STAGES);
     tcase_add_loop_test(cases, each_stage_takes_the_memory_of_its_parts, 0, 4);
