@@ -427,6 +427,11 @@ enum ls_status ls_run_step_function(struct ls_distributed *dataset,
         return ls_run_end_interruption(model->run, status);
     status = run_replicas(dataset, &run);
     if (status) {
+        if (model->session->broken && dataset->evaluates &&
+            ls_session_ahead_in_parts(model->session, LS_TAKE_WEIGHTS))
+            ls_warn("ls_strategy_run",
+                    "replicas had the weights in parts, which are lost with a failed evaluation: "
+                    "save the weights before it, and let each replica call ls_context_forward");
         // Explaining reads the examples once more; then the stream, whose readers were woken, is of
         // no use.
         if (model->session->broken)
