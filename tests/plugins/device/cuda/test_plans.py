@@ -54,7 +54,8 @@ class Plans(unittest.TestCase):
 
     def test_each_convolution_of_the_models_has_a_plan(self):
         shapes = os.path.join(FOLDER, "shapes")
-        self.check_plans(*(os.path.join(shapes, name + ".txt") for name in ("cnn", "resnet50", "mobilenet_v2")))
+        names = ("cnn", "resnet50", "mobilenet_v2") + (("models",) if KIND != "sm_90" else ())  # that one runs each day: half a minute less
+        self.check_plans(*(os.path.join(shapes, name + ".txt") for name in names))
 
     def test_each_convolution_that_the_suite_asks_the_fake_for_has_a_plan(self):
         written = self.list + ".written"
