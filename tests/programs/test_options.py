@@ -227,6 +227,8 @@ ROWS = {
         "jitter": Row(("--jitter=0.5",)),
         "seed": Row(("--seed=3", "--jitter=0.5"), ("--jitter=0.5",), refused=[(("--seed=3",), "without --jitter")]),
         "deadline": Row(("--deadline=0",)),
+        "against": Row(seen="test_simulate.py"),
+        "in-place": Row(seen="test_simulate.py", refused=[(("--in-place",), "without --against")]),
         "json": Row(("--json=a.json",), refused=[(("--json=a", "--svg=./a"), "name the same file")]),
         "svg": Row(("--svg=a.svg",)),
         "plugin-path": NO_FOLDER,
