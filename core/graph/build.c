@@ -288,7 +288,6 @@ static enum ls_status list_reads(struct ls_program *program)
     return LS_OK;
 }
 
-// Steps that are tiled together run with the first of them.
 static void find_written(struct ls_program *program)
 {
     for (uint32_t place = 0; place < program->plan->place_count; place++)
@@ -304,6 +303,7 @@ static void find_written(struct ls_program *program)
     }
 }
 
+// Steps that are tiled together run with the first of them.
 static void find_needed(struct ls_program *program)
 {
     for (uint32_t place = 0; place < program->plan->place_count; place++)

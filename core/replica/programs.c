@@ -199,7 +199,7 @@ static enum ls_status find_walk(const struct ls_replica *replica, struct ls_repl
     if (status == LS_UNAVAILABLE)
         ls_error("replica",
                  "device %s reads parameters of more buckets at once than there are places for, "
-                 "or in another order than the layers have; use --strategy=sharded:stage=2, or a "
+                 "or in another order than the layers have; use --strategy=sharded:stage=2, or "
                  "another bucket=BYTES",
                  replica->device_name);
     free(walking.in);

@@ -299,9 +299,9 @@ LS_STATUS ls_replica_begin_forward(struct ls_replica *replica, const struct ls_r
 LS_STATUS ls_replica_end_evaluate(struct ls_replica *replica, double *sums);
 LS_STATUS ls_replica_end_predict(struct ls_replica *replica, const struct ls_pass *pass,
                                  uint64_t count, float *out);
-// Forward pass for evaluation, where parameters are not in slots; the sums of this share are added to `sums` (LS_SUMS), at the latest
-// by ls_replica_evaluate_end, which waits for those that are on their way, and forgets them where
-// `sums` is NULL.
+// Forward pass for evaluation, where parameters are not in slots. The sums of this share are added
+// to `sums` (LS_SUMS), at the latest by ls_replica_evaluate_end, which waits for those that are on
+// their way, and forgets them where `sums` is NULL.
 LS_STATUS ls_replica_evaluate(struct ls_replica *replica, const struct ls_replica_batch *batch,
                               double *sums);
 LS_STATUS ls_replica_evaluate_end(struct ls_replica *replica, double *sums);
@@ -351,10 +351,11 @@ enum {
     LS_BUFFER_COUNTS = 67, // what metrics count in a step; nowhere where there are none
 };
 // A flat buffer in the device's memory; nowhere: the replica does not hold it, or only parts of it
-// (ls_replica_held_memory). LS_BUFFER_REDUCED begins with the step's statistics all the same. It does not move after ls_replica_allocate. Whoever writes parameters
-// calls ls_replica_refresh before the next step. LS_STEP_STATS_BYTES in front of the parameters are
-// the replica's, too, and hold nothing: so parameters are cut among ranks as gradients are, which
-// have the sums of the step there. [any thread]
+// (ls_replica_held_memory). LS_BUFFER_REDUCED begins with the step's statistics all the same. A
+// buffer does not move after ls_replica_allocate. Whoever writes parameters calls
+// ls_replica_refresh before the next step. LS_STEP_STATS_BYTES in front of the parameters are the
+// replica's, too, and hold nothing: so parameters are cut among ranks as gradients are, which have
+// the sums of the step there. [any thread]
 struct ls_memory ls_replica_memory(const struct ls_replica *replica, uint32_t buffer);
 // The struct ls_step_record of the step under way in the device's memory: for kernels of the
 // caller's. It may move in ls_replica_need.

@@ -8,10 +8,10 @@
 //   gradient_finish   stage 2: has ended, as the next bucket but one is written in the same place
 //   end_step          each rank updates its part; stages 1 and 2: all-gather of the new parameters
 //
-// That sends what an all-reduce does, 2 (world - 1) / world of the parameters, and in stage 3 once
-// more a half of it, for backward. With Adam a replica has 8 + 8 / world bytes a parameter in place
-// of 16, in stage 2 4 + 12 / world and two buckets, in stage 3 16 / world and four. Parts are the chunks into which
-// `mirrored` has its all-reduce cut: bucket 0 with the sums of the step in front.
+// That sends what an all-reduce does, 2 (world - 1) / world of the parameters; stage 3 sends up to
+// half of it again, for backward. With Adam a replica has 8 + 8 / world bytes a parameter in place
+// of 16, in stage 2 4 + 12 / world and two buckets, in stage 3 16 / world and four. Parts are the
+// chunks into which `mirrored` has its all-reduce cut: bucket 0 with the sums of the step in front.
 // (Rajbhandari, Rasley, Ruwase, He: ZeRO: Memory optimizations toward training trillion parameter
 // models, 2020.)
 #include "core/plugin/strategy.h"
