@@ -142,7 +142,7 @@ static void damage_tensor(uint64_t *random, struct ls_saved_tensor *tensor)
         tensor->name = "x";
 }
 
-// Writes a damaged copy of the checkpoint.
+// Writes a damaged copy of the checkpoint, whose file is open but not in its folder any more.
 static bool write_damaged(const struct ls_safetensors *file, const json_t *good)
 {
     uint64_t random = current;
@@ -150,6 +150,7 @@ static bool write_damaged(const struct ls_safetensors *file, const json_t *good)
     json_t *state = json_deep_copy(good);
     const size_t count = ls_safetensors_count(file);
     struct ls_saved_tensor *tensors = calloc(count + 1, sizeof(*tensors));
+    bool good_read = true;
     path_of(RESUMED, path);
     if (fuzz_below(&random, 3))
         damage_state(&random, state);
@@ -159,7 +160,7 @@ static bool write_damaged(const struct ls_safetensors *file, const json_t *good)
         for (uint32_t k = 0; k < tensors[i].ndims; k++)
             bytes *= (size_t)tensors[i].dims[k];
         float *copy = malloc(bytes + 1);
-        memcpy(copy, tensors[i].data, bytes);
+        good_read &= !ls_safetensors_read(file, ls_safetensors_get(file, i), copy);
         tensors[i].data = copy;
         const bool often = tensors[i].ndims == 1 && strchr(tensors[i].name, '/') &&
                            (strncmp(tensors[i].name, "callback", 8) == 0 ||
@@ -171,7 +172,7 @@ static bool write_damaged(const struct ls_safetensors *file, const json_t *good)
         .tensors = tensors, .count = count, .state = json_dumps(state, JSON_COMPACT)};
     const int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     const bool good_write =
-        fd >= 0 && image.state && !ls_checkpoint_write_to(&image, fd, path, false);
+        good_read && fd >= 0 && image.state && !ls_checkpoint_write_to(&image, fd, path, false);
     if (fd >= 0)
         close(fd);
     for (size_t i = 0; i < count; i++)
