@@ -3,8 +3,9 @@
 """The true cuDNN, asked without a GPU: has it a plan for each convolution and attention that device `cuda` may ask for on a GPU of
 a kind?
 
-test_plans.py GPU_PLANS ATTENTION_PLANS DRIVER RUN_DEVICE SOURCE_ROOT KIND, where lab/gpu/properties has KIND.json. Those of the device
-suite are what the fake of cuDNN writes down while the suite runs on it; those of models are in lab/gpu/shapes.
+test_plans.py GPU_PLANS ATTENTION_PLANS DRIVER RUN_DEVICE SOURCE_ROOT KIND [LIST], where lab/gpu/properties has KIND.json. Those of the
+device suite are what the fake of cuDNN writes down while the suite runs on it; those of models are in lab/gpu/shapes. With a LIST of
+lab/gpu/shapes only its convolutions are asked for.
 It shows what cuDNN takes, not that a GPU computes it.
 """
 import os
@@ -15,14 +16,16 @@ import tempfile
 import unittest
 
 PROGRAM, ATTENTION, DRIVER, RUN_DEVICE, ROOT, KIND = sys.argv[1:7]
+LIST = sys.argv[7:]
 FOLDER = os.path.join(ROOT, "lab", "gpu")
+MOST_SECONDS = 1200  # for one call, which compiles kernels, on a machine that has other work
 SUITE_LEAST = 100  # convolutions of the suite, at the least: fewer, and the fake wrote nothing down
 TAKEN = re.compile(r"(\d+) convolutions, (\d+) questions: (\d+) plans finalised, (\d+) refused; (\d+) questions without a plan")
 NOTES = re.compile(r"\[([^]]*)\]")
 
 
 def ask(*arguments):
-    return subprocess.run([PROGRAM, *arguments], capture_output=True, text=True, timeout=200, check=False)
+    return subprocess.run([PROGRAM, *arguments], capture_output=True, text=True, timeout=MOST_SECONDS, check=False)
 
 
 class Plans(unittest.TestCase):
@@ -53,13 +56,11 @@ class Plans(unittest.TestCase):
             self.assertFalse(notes & wrong, line)
 
     def test_each_convolution_of_the_models_has_a_plan(self):
-        shapes = os.path.join(FOLDER, "shapes")
-        names = ("cnn", "resnet50", "mobilenet_v2") + (("models",) if KIND != "sm_90" else ())  # that one runs each day: half a minute less
-        self.check_plans(*(os.path.join(shapes, name + ".txt") for name in names))
+        self.check_plans(*(os.path.join(FOLDER, "shapes", name + ".txt") for name in LIST or ("cnn", "resnet50", "mobilenet_v2")))
 
     def test_each_convolution_that_the_suite_asks_the_fake_for_has_a_plan(self):
         written = self.list + ".written"
-        subprocess.run([RUN_DEVICE, "cuda", "conv"], env=dict(os.environ, CUDA_FAKE_CONVOLUTIONS=written), timeout=200, check=True,
+        subprocess.run([RUN_DEVICE, "cuda", "conv"], env=dict(os.environ, CUDA_FAKE_CONVOLUTIONS=written), timeout=MOST_SECONDS, check=True,
                        stdout=subprocess.DEVNULL)
         with open(written, encoding="utf-8") as file, open(self.list, "w", encoding="utf-8") as out:
             out.writelines(sorted(set(file)))
@@ -67,7 +68,7 @@ class Plans(unittest.TestCase):
 
     def attention_plans(self, path):
         """The answers, "engine 2 (256 bytes)" or "no plan", by the questions."""
-        outcome = subprocess.run([ATTENTION, DRIVER, self.properties.partition("=")[2], path], capture_output=True, text=True, timeout=200,
+        outcome = subprocess.run([ATTENTION, DRIVER, self.properties.partition("=")[2], path], capture_output=True, text=True, timeout=MOST_SECONDS,
                                  check=False)
         self.assertEqual(outcome.returncode, 0, outcome.stdout + outcome.stderr)
         print(outcome.stdout)
@@ -76,7 +77,7 @@ class Plans(unittest.TestCase):
     def test_each_attention_of_the_suite_and_of_the_gpts_has_a_plan(self):
         with open(os.path.join(FOLDER, "shapes", "attention.txt"), encoding="utf-8") as file:
             asked = {line for line in file if not line.startswith("#")}
-        subprocess.run([RUN_DEVICE, "cuda", "float16 attention"], env=dict(os.environ, CUDA_FAKE_ATTENTIONS=self.list), timeout=200,
+        subprocess.run([RUN_DEVICE, "cuda", "float16 attention"], env=dict(os.environ, CUDA_FAKE_ATTENTIONS=self.list), timeout=MOST_SECONDS,
                        check=True, stdout=subprocess.DEVNULL)
         with open(self.list, encoding="utf-8") as file:
             written = {line for line in file if not line.endswith(" float32\n")}
@@ -120,4 +121,4 @@ if __name__ == "__main__":
     if "usage" not in said:
         print("SKIP: cuDNN cannot be opened, so nothing was planned: %s" % said.strip())
         sys.exit(77)
-    unittest.main(argv=sys.argv[:1])
+    unittest.main(argv=sys.argv[:1], defaultTest="Plans.test_each_convolution_of_the_models_has_a_plan" if LIST else None)
