@@ -2,16 +2,9 @@
 // A ring of pinned host memory with an event a slot.
 #include "core/replica/deferred_results.h"
 
-#include "core/base/clock.h"
 #include "core/base/log.h"
 
-#include <time.h>
-
 #define SLOTS (LS_DEFERRED_STEPS + 1)
-#define SPIN_NS \
-    UINT64_C(   \
-        200000) // a step takes from tens of microseconds on: sleeping earlier would be seen in it
-#define SLEEP_NS 20000
 
 enum ls_status ls_deferred_init(struct ls_deferred_results *late, struct ls_device *device)
 {
@@ -57,31 +50,9 @@ enum ls_status ls_deferred_put(struct ls_deferred_results *late, struct ls_memor
     return LS_OK;
 }
 
-// Whether the oldest is there: LS_OK, LS_AGAIN, or why it never will be.
-static enum ls_status ask(const struct ls_deferred_results *late)
+enum ls_status ls_deferred_wait(const struct ls_deferred_results *late, const struct ls_wait *wait)
 {
-    return ls_device_event_query(late->device, late->events[late->taken % SLOTS]);
-}
-
-enum ls_status ls_deferred_wait(const struct ls_deferred_results *late, uint64_t deadline_ns,
-                                enum ls_status (*poll)(void *context), void *context)
-{
-    const uint64_t start = ls_clock_ns();
-    for (;;) {
-        enum ls_status status = ask(late);
-        if (status != LS_AGAIN)
-            return status;
-        status = poll ? poll(context) : LS_OK;
-        const uint64_t waited = ls_clock_ns() - start;
-        if (!status && waited > deadline_ns)
-            status = LS_PEER_LOST;
-        if (status == LS_PEER_LOST)
-            ls_device_abandon(late->device);
-        if (status)
-            return status;
-        if (waited > SPIN_NS)
-            nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);
-    }
+    return ls_wait_for_event(late->device, late->events[late->taken % SLOTS], wait);
 }
 
 const float *ls_deferred_take(struct ls_deferred_results *late)

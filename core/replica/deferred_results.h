@@ -8,6 +8,7 @@
 #include "core/base/status.h"
 #include "core/device/device.h"
 #include "core/replica/buckets.h"
+#include "core/replica/wait.h"
 
 #include <stdbool.h>
 
@@ -52,11 +53,8 @@ static inline uint64_t ls_deferred_next(const struct ls_deferred_results *late)
     return late->steps[late->taken % (LS_DEFERRED_STEPS + 1)];
 }
 
-// Waits for the oldest. `poll` is called while nothing comes, and ends it with any status but
-// LS_OK; NULL: none. LS_PEER_LOST after the deadline; the caller says so. Then nobody waits for the
-// device any more.
-LS_STATUS ls_deferred_wait(const struct ls_deferred_results *late, uint64_t deadline_ns,
-                           enum ls_status (*poll)(void *context), void *context);
+// Waits for the oldest.
+LS_STATUS ls_deferred_wait(const struct ls_deferred_results *late, const struct ls_wait *wait);
 
 // The oldest, when it is there. Valid until so many more were put.
 const float *ls_deferred_take(struct ls_deferred_results *late);

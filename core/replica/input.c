@@ -348,18 +348,6 @@ static enum ls_status copy_all(struct ls_replica *replica, const struct ls_repli
 
 // ---- The same beside what is computed ----
 
-// Until nothing reads the pinned memory of the set any more.
-static enum ls_status wait_for_set(struct ls_replica *replica, const struct set *set)
-{
-    char scrap[LS_ALIGNMENT];
-    const enum ls_status status = ls_device_event_query(replica->device, set->arrived);
-    if (status != LS_AGAIN)
-        return status;
-    // A copy to host memory waits for all uploads, with the device's own deadline and message.
-    return ls_device_copy(replica->device, ls_host_memory(scrap), set->device, sizeof(scrap),
-                          replica->input->stream);
-}
-
 static uint64_t fill_set(const struct ls_replica *replica, const struct set *set,
                          const struct ls_replica_batch *batch)
 {
@@ -384,12 +372,13 @@ static uint64_t fill_set(const struct ls_replica *replica, const struct set *set
 }
 
 static enum ls_status send(struct ls_replica *replica, const struct ls_replica_program *entry,
-                           const struct ls_replica_batch *batch)
+                           const struct ls_replica_batch *batch, const struct ls_wait *wait)
 {
     struct ls_device *device = replica->device;
     const struct set *set = &replica->input->sets[replica->set];
     void *stream = replica->input->stream;
-    enum ls_status status = wait_for_set(replica, set);
+    // Until nothing reads the pinned memory of the set any more.
+    enum ls_status status = ls_wait_for_event(device, set->arrived, wait);
     if (status)
         return status;
     const uint64_t bytes = fill_set(replica, set, batch);
@@ -431,7 +420,8 @@ enum ls_status ls_input_choose(struct ls_replica *replica, uint64_t number)
 }
 
 enum ls_status ls_input_write(struct ls_replica *replica, const struct ls_replica_program *entry,
-                              const struct ls_replica_batch *batch, const float *step_stats)
+                              const struct ls_replica_batch *batch, const float *step_stats,
+                              const struct ls_wait *wait)
 {
     const uint32_t wrong = batch->bytes ^ ls_replica_takes_bytes(replica);
     for (uint32_t i = 0; batch->count && wrong && i < replica->input->count; i++) {
@@ -451,8 +441,8 @@ enum ls_status ls_input_write(struct ls_replica *replica, const struct ls_replic
     ls_trace_begin(&copy_span, batch->count);
     if (entry)
         bind(replica, entry);
-    enum ls_status status =
-        replica->input->stream ? send(replica, entry, batch) : copy_all(replica, entry, batch);
+    enum ls_status status = replica->input->stream ? send(replica, entry, batch, wait)
+                                                   : copy_all(replica, entry, batch);
     if (!status && step_stats)
         status = write_step_stats(replica, !entry || replica->graph->seed_count, step_stats);
     ls_trace_end();

@@ -339,7 +339,7 @@ static void warm_up(const struct ls_replica *replica, struct ls_replica_program 
 
 enum ls_status ls_replica_begin_block(struct ls_replica *replica,
                                       const struct ls_replica_batch *batch, uint32_t index,
-                                      bool stop, struct ls_pass *out)
+                                      bool stop, const struct ls_wait *wait, struct ls_pass *out)
 {
     const struct ls_replica_batch block = ls_replica_block(replica, batch, index);
     const struct ls_recorder *recorder = &replica->recorder;
@@ -382,7 +382,7 @@ enum ls_status ls_replica_begin_block(struct ls_replica *replica,
     replica->host_record.share_weight = all > 0 ? (float)((double)block.count / all) : 0;
     replica->current = entry;
     const float step_stats[LS_STEP_STATS] = {[LS_STEP_STATS_STOP] = last && stop ? 1 : 0};
-    status = ls_input_write(replica, entry->program ? entry : NULL, &block, step_stats);
+    status = ls_input_write(replica, entry->program ? entry : NULL, &block, step_stats, wait);
     if (status || entry->program || !replica->plan->total_count)
         return status;
     return ls_device_zero(replica->device, replica->totals, replica->plan->total_bytes, NULL);
@@ -435,11 +435,10 @@ uint64_t ls_replica_pending_step_stats(const struct ls_replica *replica, uint64_
     return pending;
 }
 
-enum ls_status ls_replica_take_step_stats(struct ls_replica *replica, uint64_t deadline_ns,
-                                          enum ls_status (*poll)(void *context), void *context,
+enum ls_status ls_replica_take_step_stats(struct ls_replica *replica, const struct ls_wait *wait,
                                           float *out)
 {
-    const enum ls_status status = ls_deferred_wait(&replica->deferred, deadline_ns, poll, context);
+    const enum ls_status status = ls_deferred_wait(&replica->deferred, wait);
     if (status)
         return status;
     memcpy(out, ls_deferred_take(&replica->deferred), LS_STEP_STATS_BYTES);
@@ -467,15 +466,20 @@ static void add_sums(double *sums, const float *found)
         sums[i] += (double)found[i];
 }
 
-static enum ls_status take_sums(struct ls_replica *replica, double *sums)
+static enum ls_status say_late(const struct ls_replica *replica, enum ls_status status)
 {
-    const enum ls_status status =
-        ls_deferred_wait(&replica->deferred, replica->deadline_ns, NULL, NULL);
     if (status == LS_PEER_LOST)
         ls_error("replica",
                  "the device has not done a batch of an evaluation after %.1f s; it hangs, or "
                  "--deadline is too short for it",
                  (double)replica->deadline_ns * 1e-9);
+    return status;
+}
+
+static enum ls_status take_sums(struct ls_replica *replica, double *sums)
+{
+    const struct ls_wait wait = {.deadline_ns = replica->deadline_ns};
+    const enum ls_status status = say_late(replica, ls_deferred_wait(&replica->deferred, &wait));
     if (!status)
         add_sums(sums, ls_deferred_take(&replica->deferred));
     return status;
@@ -535,8 +539,9 @@ enum ls_status ls_replica_begin_forward(struct ls_replica *replica,
     out->walk_starts = entry->walk_starts;
     out->walk_needs = entry->walk_needs;
     out->captures = entry->captures;
+    const struct ls_wait wait = {.deadline_ns = replica->deadline_ns};
     const enum ls_status status = ls_input_choose(replica, replica->set + 1);
-    return status ? status : ls_input_write(replica, entry, batch, NULL);
+    return status ? status : say_late(replica, ls_input_write(replica, entry, batch, NULL, &wait));
 }
 
 enum ls_status ls_replica_end_evaluate(struct ls_replica *replica, double *sums)

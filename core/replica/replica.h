@@ -16,6 +16,7 @@
 #include "core/replica/capture.h"
 #include "core/replica/slots.h"
 #include "core/replica/updater.h"
+#include "core/replica/wait.h"
 
 #define LS_REPLICA_INPUTS 8 // the most inputs that a model may have
 
@@ -187,9 +188,11 @@ uint32_t ls_replica_block_count(const struct ls_replica *replica);
 struct ls_replica_batch ls_replica_block(const struct ls_replica *replica,
                                          const struct ls_replica_batch *batch, uint32_t index);
 // `stop` is added to the step's statistics with the last block. LS_FAILED, logged: no program was
-// prepared for its size.
+// prepared for its size. Where the memory of an earlier block is still read, it waits as `wait` says:
+// LS_PEER_LOST after the deadline, not logged.
 LS_STATUS ls_replica_begin_block(struct ls_replica *replica, const struct ls_replica_batch *batch,
-                                 uint32_t block, bool stop, struct ls_pass *out);
+                                 uint32_t block, bool stop, const struct ls_wait *wait,
+                                 struct ls_pass *out);
 // The program is about to write the gradients of a bucket in its slot: what others left is cleared,
 // as not everything is written. Nothing without slots.
 LS_STATUS ls_replica_begin_bucket(struct ls_replica *replica, uint32_t bucket);
@@ -285,11 +288,9 @@ LS_STATUS ls_replica_put_step_stats(struct ls_replica *replica, uint64_t step);
 // How many were put and not taken yet. `step` (may be NULL): that of the oldest, where there is
 // one.
 uint64_t ls_replica_pending_step_stats(const struct ls_replica *replica, uint64_t *step);
-// Waits for the oldest and takes them: LS_STEP_STATS floats. `poll` is called while nothing comes,
-// and ends the wait with any status but LS_OK. LS_PEER_LOST after the deadline, not logged; then
-// nothing waits for the device any more.
-LS_STATUS ls_replica_take_step_stats(struct ls_replica *replica, uint64_t deadline_ns,
-                                     enum ls_status (*poll)(void *context), void *context,
+// Waits for the oldest and takes them: LS_STEP_STATS floats. LS_PEER_LOST after the deadline, not
+// logged.
+LS_STATUS ls_replica_take_step_stats(struct ls_replica *replica, const struct ls_wait *wait,
                                      float *out);
 
 // An evaluation or prediction whose program the caller runs: as it is to run, between the two, for a

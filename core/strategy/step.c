@@ -346,6 +346,61 @@ static bool records_whole(const struct ls_driver_member *member)
                                       : !member->pass.last && records_sections(member);
 }
 
+// ---- Waits for the device, which ask the communicators meanwhile ----
+
+static const struct ls_trace_label wait_span = {
+    .category = "device", .name = "wait for the device", .value = "step"};
+
+struct waiting {
+    struct ls_driver_member *member;
+    uint64_t start;
+    bool polled; // what it waits for was not there at once
+    bool explained; // by the communicator
+};
+
+static enum ls_status poll(void *context)
+{
+    struct waiting *waiting = context;
+    waiting->polled = true;
+    if (atomic_load(&waiting->member->driver->aborted))
+        return LS_ABORTED;
+    const uint64_t waited_ns = ls_clock_ns() - waiting->start;
+    struct ls_communicator *communicator = waiting->member->communicator;
+    struct ls_communicator *totals = waiting->member->total_communicator;
+    enum ls_status status = totals ? ls_communicator_poll(totals, waited_ns) : LS_OK;
+    if (!status && communicator)
+        status = ls_communicator_progress(communicator);
+    if (!status && communicator)
+        status = ls_communicator_poll(communicator, waited_ns);
+    waiting->explained = status != LS_OK;
+    return status;
+}
+
+static struct waiting waiting_of(struct ls_driver_member *member)
+{
+    return (struct waiting){.member = member, .start = ls_clock_ns()};
+}
+
+static struct ls_wait wait_as(struct waiting *waiting)
+{
+    return (struct ls_wait){.deadline_ns = waiting->member->driver->options.deadline_ns,
+                            .poll = poll,
+                            .context = waiting};
+}
+
+// What was waited for is of `step`.
+static void explain(const struct waiting *waiting, enum ls_status status, uint64_t step)
+{
+    const uint64_t deadline_ns = waiting->member->driver->options.deadline_ns;
+    if (status == LS_PEER_LOST && waiting->polled && !waiting->explained)
+        ls_error("train",
+                 "replica %u: the device is not done with step %" PRIu64
+                 " after %.1f s; it hangs, or --deadline is too short for it",
+                 ls_replica_rank(waiting->member->replica), step, (double)deadline_ns * 1e-9);
+    if (waiting->polled)
+        ls_trace_span(&wait_span, waiting->start, ls_clock_ns(), step);
+}
+
 // ---- The parts of a step ----
 
 static enum ls_status begin(struct ls_driver_member *member, const struct ls_replica_batch *batch,
@@ -387,8 +442,11 @@ static enum ls_status begin_block(struct ls_driver_member *member, uint32_t bloc
     member->from = member->total = 0;
     member->forwarded = member->under_way = false;
     empty_slots(member);
+    struct waiting waiting = waiting_of(member);
+    const struct ls_wait wait = wait_as(&waiting);
     const enum ls_status status =
-        ls_replica_begin_block(member->replica, &member->batch, block, stop, &member->pass);
+        ls_replica_begin_block(member->replica, &member->batch, block, stop, &wait, &member->pass);
+    explain(&waiting, status, member->step);
     begin_walk(member, member->pass.last);
     return status;
 }
@@ -552,34 +610,6 @@ enum ls_status ls_driver_judge(struct ls_driver *driver, struct ls_driver_member
 
 // ---- Sums that the host reads later (core/replica/deferred_results.h: how much, and why) ----
 
-static const struct ls_trace_label wait_span = {
-    .category = "device", .name = "wait for the device", .value = "step"};
-
-struct waiting {
-    struct ls_driver_member *member;
-    uint64_t start;
-    bool polled; // the sums were not there at once
-    bool explained; // by the communicator
-};
-
-static enum ls_status poll(void *context)
-{
-    struct waiting *waiting = context;
-    waiting->polled = true;
-    if (atomic_load(&waiting->member->driver->aborted))
-        return LS_ABORTED;
-    const uint64_t waited_ns = ls_clock_ns() - waiting->start;
-    struct ls_communicator *communicator = waiting->member->communicator;
-    struct ls_communicator *totals = waiting->member->total_communicator;
-    enum ls_status status = totals ? ls_communicator_poll(totals, waited_ns) : LS_OK;
-    if (!status && communicator)
-        status = ls_communicator_progress(communicator);
-    if (!status && communicator)
-        status = ls_communicator_poll(communicator, waited_ns);
-    waiting->explained = status != LS_OK;
-    return status;
-}
-
 static void fill(const struct ls_driver_member *member, uint64_t step, struct ls_step_result *out)
 {
     out->step = step;
@@ -589,24 +619,15 @@ static void fill(const struct ls_driver_member *member, uint64_t step, struct ls
 
 static enum ls_status take(struct ls_driver_member *member, struct ls_step_result *out)
 {
-    struct ls_driver *driver = member->driver;
-    const uint64_t deadline_ns = driver->options.deadline_ns, start = ls_clock_ns();
-    struct waiting waiting = {.member = member, .start = start};
+    struct waiting waiting = waiting_of(member);
+    const struct ls_wait wait = wait_as(&waiting);
     uint64_t step = 0;
     ls_replica_pending_step_stats(member->replica, &step);
-    enum ls_status status = ls_replica_take_step_stats(member->replica, deadline_ns, poll, &waiting,
-                                                       member->step_stats);
-    if (status == LS_PEER_LOST && waiting.polled && !waiting.explained)
-        ls_error("train",
-                 "replica %u: the device is not done with step %" PRIu64
-                 " after %.1f s; it hangs, or --deadline is too short for it",
-                 ls_replica_rank(member->replica), step, (double)deadline_ns * 1e-9);
-    const uint64_t end = ls_clock_ns();
-    if (waiting.polled)
-        ls_trace_span(&wait_span, start, end, step);
-    out->waited_ns = end - start;
+    enum ls_status status = ls_replica_take_step_stats(member->replica, &wait, member->step_stats);
+    explain(&waiting, status, step);
+    out->waited_ns = ls_clock_ns() - waiting.start;
     if (!status)
-        status = ls_driver_judge(driver, member, step);
+        status = ls_driver_judge(member->driver, member, step);
     if (!status)
         fill(member, step, out);
     return status;

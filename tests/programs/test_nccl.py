@@ -436,9 +436,10 @@ class Workers(OnDoubles):
 
     def test_a_worker_that_is_killed_or_stopped_is_named(self):
         folder = self.path("checkpoints")
-        for number, which, streams in ((signal.SIGKILL, 1, "thread"), (signal.SIGKILL, 0, "deferred"), (signal.SIGSTOP, 2, "thread")):
-            with self.subTest(number=number, which=which, streams=streams):
-                self.lose(number, which, "--checkpoint-dir=" + folder, "--checkpoint-seconds=0.1", ready=self.has_checkpoint, CUDA_FAKE_STREAMS=streams)
+        for number, which, streams, blocks in ((signal.SIGKILL, 1, "thread", 1), (signal.SIGKILL, 0, "deferred", 3), (signal.SIGSTOP, 2, "thread", 3),
+                                               (signal.SIGKILL, 1, "thread", 8)):
+            with self.subTest(number=number, which=which, streams=streams, blocks=blocks):
+                self.lose(number, which, "--microbatches=%d" % blocks, "--checkpoint-dir=" + folder, "--checkpoint-seconds=0.1", ready=self.has_checkpoint, CUDA_FAKE_STREAMS=streams)
                 for name in os.listdir(folder):
                     os.unlink(os.path.join(folder, name))
 

@@ -197,11 +197,12 @@ static inline enum ls_status test_passes(struct ls_replica *replica,
                                          const struct ls_replica_batch *batch, uint64_t step,
                                          bool stop)
 {
+    const struct ls_wait wait = {.deadline_ns = UINT64_C(60000000000)};
     struct test_section section = {.replica = replica};
     enum ls_status status = LS_OK;
     ls_replica_begin_step(replica, batch, step, 0.1, false);
     for (uint32_t i = 0; !status && i < ls_replica_block_count(replica); i++) {
-        status = ls_replica_begin_block(replica, batch, i, stop, &section.pass);
+        status = ls_replica_begin_block(replica, batch, i, stop, &wait, &section.pass);
         if (status)
             break;
         status = test_block(&section);
