@@ -267,8 +267,7 @@ static void find_reads(struct ls_program *program)
         const struct ls_step_plan *plan = &program->buffers->plans[s];
         for (uint32_t i = 0; i < program->steps[s].input_count; i++) {
             const struct ls_value *value = root_of(program, plan->values[i]);
-            if ((value->home != LS_HOME_PARAMETERS && value->home != LS_HOME_SHADOWS) ||
-                value->place >= program->plan->reduced_count)
+            if (value->home != LS_HOME_PARAMETERS && value->home != LS_HOME_SHADOWS)
                 continue;
             if (program->reads)
                 program->reads[program->read_count] =

@@ -69,15 +69,15 @@ static void order_statistics(struct ls_parameter_plan *plan, const struct ls_gra
 }
 
 // The order in which backward finishes gradients: operations from the last to the first. The same
-// with and without backward operations in the graph.
-static void order_trained(struct ls_parameter_plan *plan, const struct ls_graph *graph,
-                          struct uses *uses, bool plain)
+// with and without backward operations in the graph, and of what is frozen the one of its readers.
+static void order_backward(struct ls_parameter_plan *plan, const struct ls_graph *graph,
+                           struct uses *uses, enum ls_zone zone, bool plain)
 {
     for (uint32_t i = graph->operation_count; i > 0; i--) {
         const struct ls_operation *operation = &graph->operations[i - 1];
         for (uint32_t k = 0; k < operation->input_count && !operation->backward; k++) {
             const struct ls_tensor *input = operation->inputs[k];
-            if (input->role == LS_ROLE_PARAMETER && input->zone == LS_ZONE_TRAINED &&
+            if (input->role == LS_ROLE_PARAMETER && input->zone == zone &&
                 !uses[input->id].placed && uses[input->id].first_reader == i - 1) {
                 add_place(plan, input, plain);
                 uses[input->id].placed = true;
@@ -85,7 +85,7 @@ static void order_trained(struct ls_parameter_plan *plan, const struct ls_graph 
         }
     }
     for (uint32_t i = 0; i < graph->parameter_count; i++)
-        if (graph->parameters[i]->zone == LS_ZONE_TRAINED && !uses[graph->parameters[i]->id].placed)
+        if (graph->parameters[i]->zone == zone && !uses[graph->parameters[i]->id].placed)
             add_place(plan, graph->parameters[i], plain);
 }
 
@@ -93,11 +93,9 @@ static void order_places(struct ls_parameter_plan *plan, const struct ls_graph *
                          struct uses *uses, bool plain)
 {
     order_statistics(plan, graph, uses, plain);
-    order_trained(plan, graph, uses, plain);
+    order_backward(plan, graph, uses, LS_ZONE_TRAINED, plain);
     plan->reduced_count = plan->place_count;
-    for (uint32_t i = 0; i < graph->parameter_count; i++)
-        if (graph->parameters[i]->zone == LS_ZONE_FROZEN)
-            add_place(plan, graph->parameters[i], plain);
+    order_backward(plan, graph, uses, LS_ZONE_FROZEN, plain);
 }
 
 // A program made for its choices alone.

@@ -124,7 +124,7 @@ struct ls_program_options {
     int64_t batch; // examples of this replica, at least 1
     enum ls_purpose purpose;
     struct ls_branch *branch; // of training; lives longer than the program; NULL: none
-    // By place of the plan that is reduced: its bucket. Steps that read parameters of several are
+    // By place of the plan: its bucket. Steps that read parameters of several are
     // not tiled together. Lives as long as the program; NULL: all parameters are there at once.
     const uint32_t *buckets;
 };
@@ -166,7 +166,7 @@ struct ls_program {
     uint32_t *written;
     // Likewise: index of the first step that reads it, or its shadow; step_count: none.
     uint32_t *needed;
-    // What steps read of parameters that are reduced, or of their shadows, in the order of the steps.
+    // What steps read of parameters, or of their shadows, in the order of the steps.
     struct ls_program_read {
         uint32_t step, place;
     } * reads;

@@ -123,8 +123,7 @@ static bool changes_bucket(const struct ls_program *program, uint32_t s, uint32_
         const uint32_t memory =
             ls_value_memory(program->buffers, program->buffers->plans[s].values[i]);
         const struct ls_value *value = &program->buffers->values[memory];
-        if ((value->home != LS_HOME_PARAMETERS && value->home != LS_HOME_SHADOWS) ||
-            value->place >= program->plan->reduced_count)
+        if (value->home != LS_HOME_PARAMETERS && value->home != LS_HOME_SHADOWS)
             continue;
         *bucket = program->options.buckets[value->place];
         changes = changes || (before != LS_NO_PLACE && *bucket != before);

@@ -13,7 +13,7 @@
 // bucket, and when it was waited for, the host keeps what the rank holds. Updates read that, and the
 // calls of `memory` refuse such a buffer. Where they hold parts of parameters, it is the same with
 // slots of these: an all-gather of a whole bucket begins with what the rank holds, and leaves the
-// bucket in its slot until the host needs that for another. Frozen parameters are on all ranks.
+// bucket in its slot until the host needs that for another.
 #ifndef LS_PLUGIN_SHARDING_H
 #define LS_PLUGIN_SHARDING_H
 
@@ -37,7 +37,8 @@ struct ls_placed_range {
 struct ls_strategy_placement {
     uint32_t struct_size;
     uint32_t reserved;
-    struct ls_placed_range parameters, gradients; // what the rank holds of each
+    // What the rank holds of each. Of a frozen bucket there are parameters alone.
+    struct ls_placed_range parameters, gradients;
     // Of the optimizer; count 0: none. Within what the rank holds of the others.
     struct ls_placed_range states;
 };

@@ -15,8 +15,10 @@
 // times its part of the batch, and an update averages that. A strategy need not distinguish them,
 // because the host knows which operation updates which part of a range. Only a strategy that looks
 // at gradients as such, as clipping does, begins at the host's `trained_first`. Frozen parameters
-// are behind the buffer and in no bucket; they are equal on all replicas from the start, and
-// broadcast_parameters sends them, too.
+// are behind the buffer, in buckets of their own behind the others; they are equal on all replicas
+// from the start, and broadcast_parameters sends them, too. Where ranks hold parts of parameters,
+// those may be parts of frozen ones as well: of their buckets there is a placement, and the calls
+// of parameters_ahead and parameters_needed. Nothing else knows them.
 //
 // The life of an instance:
 //   open                    [main thread] ranks and layout are known, replicas have no buffers yet
@@ -254,6 +256,8 @@ struct ls_strategy_host {
     uint32_t norms; // enum ls_strategy_norms: what the optimizer of this run needs
     uint32_t reserved;
     const struct ls_strategy_channels *channels; // NULL: no server is a process of its own
+    uint32_t frozen_buckets; // behind the `bucket_count` others
+    uint32_t reserved_end;
 };
 
 // ---- The plugin's table ----

@@ -4,30 +4,47 @@
 
 #include <stdlib.h>
 
-enum ls_status ls_buckets_create(const struct ls_parameter_plan *plan, uint64_t first_bytes,
-                                 uint64_t bytes, struct ls_buckets *out)
+struct cut {
+    uint32_t first_place, end_place;
+    uint64_t first_bytes, bytes; // at most, of the first and of the others
+    uint64_t end; // of the last, in bytes of the flat buffer
+};
+
+// Makes buckets of a range of places: at least one. Returns how many.
+static uint32_t make_buckets(const struct ls_parameter_plan *plan, const struct cut *cut,
+                             struct ls_bucket *list)
 {
-    struct ls_bucket *list = calloc((size_t)plan->reduced_count + 1, sizeof(*list));
-    if (!list)
-        return LS_OUT_OF_MEMORY;
     uint32_t count = 1;
-    for (uint32_t i = 0; i < plan->reduced_count; i++) {
+    for (uint32_t i = cut->first_place; i < cut->end_place; i++) {
         const struct ls_parameter_place *place = &plan->places[i];
         const uint64_t end = place->offset + place->bytes;
+        const uint64_t most = count == 1 ? cut->first_bytes : cut->bytes;
         struct ls_bucket *bucket = &list[count - 1];
-        if (bucket->place_count && end - bucket->offset > (count == 1 ? first_bytes : bytes)) {
+        if (bucket->place_count && end - bucket->offset > most)
             bucket = &list[count++];
-            bucket->offset = place->offset;
-            bucket->first_place = i;
-        }
+        if (!bucket->place_count)
+            *bucket = (struct ls_bucket){.offset = place->offset, .first_place = i};
         bucket->place_count++;
-        bucket->bytes = end - bucket->offset;
     }
     // Up to the next bucket, so that buckets cover the padding between parameters too.
     for (uint32_t i = 0; i < count; i++)
-        list[i].bytes = (i + 1 < count ? list[i + 1].offset : plan->reduced_bytes) - list[i].offset;
+        list[i].bytes = (i + 1 < count ? list[i + 1].offset : cut->end) - list[i].offset;
+    return count;
+}
+
+enum ls_status ls_buckets_create(const struct ls_parameter_plan *plan, uint64_t first_bytes,
+                                 uint64_t bytes, struct ls_buckets *out)
+{
+    const struct cut reduced = {0, plan->reduced_count, first_bytes, bytes, plan->reduced_bytes};
+    const struct cut frozen = {plan->reduced_count, plan->place_count, bytes, bytes,
+                               plan->flat_bytes};
+    struct ls_bucket *list = calloc((size_t)plan->place_count + 1, sizeof(*list));
+    if (!list)
+        return LS_OUT_OF_MEMORY;
     out->list = list;
-    out->count = count;
+    out->all = out->count = make_buckets(plan, &reduced, list);
+    if (plan->reduced_count < plan->place_count)
+        out->all += make_buckets(plan, &frozen, list + out->count);
     return LS_OK;
 }
 
@@ -42,7 +59,7 @@ void ls_buckets_reduced(const struct ls_buckets *buckets, uint32_t bucket, uint6
 uint32_t ls_buckets_find(const struct ls_buckets *buckets, uint32_t place)
 {
     uint32_t bucket = 0;
-    while (bucket < buckets->count &&
+    while (bucket < buckets->all &&
            place >= buckets->list[bucket].first_place + buckets->list[bucket].place_count)
         bucket++;
     return bucket;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The bucket plan: the flat gradient buffer cut into contiguous ranges, each reduced as one, in the
 // order in which a pass finishes them. Bucket 0 begins with the step's statistics (the step's
-// sums), which the moving statistics of the model follow. [main thread]
+// sums), which the moving statistics of the model follow. Frozen parameters are in buckets of their
+// own behind these, as nothing is reduced of them: they count where replicas hold parts of
+// parameters alone. [main thread]
 #ifndef LS_REPLICA_BUCKETS_H
 #define LS_REPLICA_BUCKETS_H
 
@@ -30,7 +32,8 @@ struct ls_bucket {
 
 struct ls_buckets {
     struct ls_bucket *list;
-    uint32_t count; // at least 1
+    uint32_t count; // of those that are reduced, at least 1
+    uint32_t all; // with those of frozen parameters
 };
 
 // A parameter is never split: one kernel writes its whole gradient, so pieces would be ready no
@@ -44,7 +47,7 @@ LS_STATUS ls_buckets_create(const struct ls_parameter_plan *plan, uint64_t first
 // (LS_BUFFER_REDUCED): bucket 0 carries the step's statistics. [any thread]
 void ls_buckets_reduced(const struct ls_buckets *buckets, uint32_t bucket, uint64_t *first,
                         uint64_t *count);
-// The bucket that has a place of the plan; `count` of them: none, it is not trained. [any thread]
+// The bucket that has a place of the plan. [any thread]
 uint32_t ls_buckets_find(const struct ls_buckets *buckets, uint32_t place);
 void ls_buckets_finish(struct ls_buckets *buckets);
 

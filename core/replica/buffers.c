@@ -61,13 +61,14 @@ static enum ls_status place(struct ls_replica *replica, enum ls_held kind,
 {
     const uint64_t unit = LS_ALIGNMENT / sizeof(float);
     const struct ls_buckets *buckets = &replica->buckets;
-    struct ls_held_part *held = calloc(buckets->count, sizeof(*held));
+    const uint32_t count = kind == LS_HELD_PARAMETERS ? buckets->all : buckets->count;
+    struct ls_held_part *held = calloc(count, sizeof(*held));
     replica->held[kind] = held;
     if (!held)
         return LS_OUT_OF_MEMORY;
     replica->holds_all[kind] = true;
     *floats = 0;
-    for (uint32_t i = 0; i < buckets->count; i++) {
+    for (uint32_t i = 0; i < count; i++) {
         const struct ls_held_range whole = {buckets->list[i].offset / sizeof(float),
                                             buckets->list[i].bytes / sizeof(float)};
         const struct ls_held_range range = ranges ? ranges[i] : whole;
@@ -105,10 +106,8 @@ enum ls_status ls_replica_allocate(struct ls_replica *replica,
     const struct ls_slots *slots = replica->slots;
     const uint64_t reduced = slots[LS_HELD_GRADIENTS].count ? slots[LS_HELD_GRADIENTS].bytes
                                                             : replica->plan->reduced_bytes;
-    const uint64_t frozen = replica->plan->flat_bytes - replica->plan->reduced_bytes;
-    const uint64_t parameters = slots[LS_HELD_PARAMETERS].count
-                                    ? slots[LS_HELD_PARAMETERS].bytes + frozen
-                                    : replica->plan->flat_bytes;
+    const uint64_t parameters = slots[LS_HELD_PARAMETERS].count ? slots[LS_HELD_PARAMETERS].bytes
+                                                                : replica->plan->flat_bytes;
     bool complete = true;
     for (uint32_t kind = 0; kind < LS_HELD_STATES; kind++) {
         if (!slots[kind].count)
@@ -177,12 +176,7 @@ struct ls_memory ls_replica_place_memory(const struct ls_replica *replica, uint3
                                          uint32_t place)
 {
     const struct ls_memory flat = ls_replica_memory(replica, buffer);
-    const bool frozen = buffer == LS_BUFFER_PARAMETERS && place >= replica->plan->reduced_count;
-    if (is_there(flat))
-        return ls_memory_at(flat, replica->plan->places[place].offset);
-    return frozen ? ls_memory_at(replica->parameters,
-                                 replica->slots[LS_HELD_PARAMETERS].places_at[place])
-                  : flat;
+    return is_there(flat) ? ls_memory_at(flat, replica->plan->places[place].offset) : flat;
 }
 
 uint32_t ls_replica_slot(const struct ls_replica *replica, enum ls_held kind, uint32_t bucket)

@@ -39,8 +39,7 @@ static struct part part_of(const struct ls_replica *replica, uint32_t buffer, ui
     const enum ls_held kind = buffer == LS_BUFFER_PARAMETERS  ? LS_HELD_PARAMETERS
                               : buffer == LS_BUFFER_GRADIENTS ? LS_HELD_GRADIENTS
                                                               : LS_HELD_STATES;
-    if (bucket == replica->buckets.count ||
-        (kind == LS_HELD_STATES && buffer - LS_BUFFER_STATE >= replica->optimizer.state_count))
+    if (kind == LS_HELD_STATES && buffer - LS_BUFFER_STATE >= replica->optimizer.state_count)
         return (struct part){.bytes = 0};
     const struct ls_held_range all = {master->offset / sizeof(float),
                                       master->bytes / sizeof(float)};

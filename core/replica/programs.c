@@ -185,8 +185,8 @@ static enum ls_status find_walk(const struct ls_replica *replica, struct ls_repl
     struct walking walking = {.replica = replica,
                               .walk = walk,
                               .entry = entry,
-                              .in = calloc(replica->buckets.count, sizeof(*walking.in)),
-                              .over = calloc(replica->buckets.count, sizeof(*walking.over))};
+                              .in = calloc(replica->buckets.all, sizeof(*walking.in)),
+                              .over = calloc(replica->buckets.all, sizeof(*walking.over))};
     enum ls_status status = LS_OK;
     entry->walk_starts = calloc((size_t)walk->count + 1, sizeof(*entry->walk_starts));
     entry->walk_needs = calloc((size_t)walk->count + 1, sizeof(*entry->walk_needs));
@@ -207,12 +207,12 @@ static enum ls_status find_walk(const struct ls_replica *replica, struct ls_repl
     return status;
 }
 
-// The second layouts of a bucket are in a slot, as it is; those of frozen parameters are behind.
+// The second layouts of a bucket are in a slot, as it is.
 static enum ls_status place_shadows(struct ls_replica *replica, uint64_t *bytes)
 {
     const struct ls_parameter_plan *plan = replica->plan;
     const struct ls_slots *slots = &replica->slots[LS_HELD_PARAMETERS];
-    uint64_t *used = calloc(replica->buckets.count, sizeof(*used));
+    uint64_t *used = calloc(replica->buckets.all, sizeof(*used));
     uint64_t *at = realloc(replica->shadows_at, (plan->shadow_count + 1) * sizeof(*at));
     replica->shadows_at = at ? at : replica->shadows_at;
     *bytes = 0;
@@ -224,7 +224,7 @@ static enum ls_status place_shadows(struct ls_replica *replica, uint64_t *bytes)
         uint64_t most = 0;
         for (uint32_t i = 0; i < plan->shadow_count; i++) {
             const uint32_t bucket = ls_buckets_find(&replica->buckets, plan->shadows[i].place);
-            if (bucket == replica->buckets.count || slots->of[bucket] != slot)
+            if (slots->of[bucket] != slot)
                 continue;
             at[i] = *bytes + used[bucket];
             used[bucket] +=
@@ -232,12 +232,6 @@ static enum ls_status place_shadows(struct ls_replica *replica, uint64_t *bytes)
             most = used[bucket] > most ? used[bucket] : most;
         }
         *bytes += most;
-    }
-    for (uint32_t i = 0; i < plan->shadow_count; i++) {
-        if (plan->shadows[i].place < plan->reduced_count)
-            continue;
-        at[i] = *bytes;
-        *bytes += (plan->shadows[i].layout.bytes + LS_ALIGNMENT - 1) / LS_ALIGNMENT * LS_ALIGNMENT;
     }
     free(used);
     return LS_OK;

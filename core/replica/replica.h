@@ -371,8 +371,8 @@ struct ls_updater_memory ls_replica_updater_memory(const struct ls_replica *repl
 // Which range of a bucket the replica holds of what is of this kind. [any thread]
 struct ls_held_range ls_replica_held(const struct ls_replica *replica, enum ls_held kind,
                                      uint32_t bucket);
-// Where all of a place of the plan is in a flat buffer, frozen ones also behind slots; nowhere: the
-// replica does not hold the buffer, or only parts of the place. [any thread]
+// Where all of a place of the plan is in a flat buffer; nowhere: the replica does not hold the
+// buffer, or only parts of it. [any thread]
 struct ls_memory ls_replica_place_memory(const struct ls_replica *replica, uint32_t buffer,
                                          uint32_t place);
 // The slot that a bucket of gradients or parameters is in while it is used, from 0; LS_NO_SLOT: in

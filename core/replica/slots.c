@@ -5,56 +5,86 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Bit a * count + b: buckets a and b may not have one slot. Neighbours may not: one is on its way
-// while the other is used.
-static bool *neighbours(uint32_t count)
+// Buckets as slots are given to them, and which may not have one slot.
+struct choice {
+    uint32_t count;
+    uint32_t *order; // in which backward uses them
+    bool *apart; // bit a * count + b, a and b in any order
+};
+
+static void finish_choice(struct choice *choice)
 {
-    bool *apart = calloc((size_t)count * count, sizeof(*apart));
-    for (uint32_t i = 0; apart && i + 1 < count; i++)
-        apart[(size_t)i * count + i + 1] = apart[(size_t)(i + 1) * count + i] = true;
-    return apart;
+    free(choice->order);
+    free(choice->apart);
 }
 
-static bool fits(const struct ls_slots *slots, const bool *apart, uint32_t count, uint32_t bucket,
+// In the order of the buckets.
+static enum ls_status init_choice(struct choice *choice, uint32_t count)
+{
+    *choice = (struct choice){count, calloc(count, sizeof(*choice->order)),
+                              calloc((size_t)count * count, sizeof(*choice->apart))};
+    for (uint32_t i = 0; choice->order && i < count; i++)
+        choice->order[i] = i;
+    return choice->order && choice->apart ? LS_OK : LS_OUT_OF_MEMORY;
+}
+
+static void keep_apart(const struct choice *choice, uint32_t a, uint32_t b)
+{
+    choice->apart[(size_t)a * choice->count + b] = choice->apart[(size_t)b * choice->count + a] =
+        true;
+}
+
+// Whether the bucket at `at` of the order may have a slot, by those in front of it.
+static bool fits(const struct ls_slots *slots, const struct choice *choice, uint32_t at,
                  uint32_t slot)
 {
-    for (uint32_t i = 0; i < bucket; i++)
-        if (slots->of[i] == slot && apart[(size_t)i * count + bucket])
+    const uint32_t bucket = choice->order[at];
+    for (uint32_t i = 0; i < at; i++)
+        if (slots->of[choice->order[i]] == slot &&
+            choice->apart[(size_t)choice->order[i] * choice->count + bucket])
             return false;
     return true;
 }
 
-static void choose(struct ls_slots *slots, const bool *apart, uint32_t count)
+// Neighbours have no slot in common: one is on its way while the other is used. Bucket 0 comes to
+// slot 0, in front of which there is room for the sums of the step.
+static void choose(struct ls_slots *slots, const struct choice *choice)
 {
+    const uint32_t count = choice->count;
+    for (uint32_t i = 0; i + 1 < count; i++)
+        keep_apart(choice, choice->order[i], choice->order[i + 1]);
     for (uint32_t i = 0; i < count; i++) {
         uint32_t slot = i % 2;
-        if (!fits(slots, apart, count, i, slot))
-            for (slot = 0; !fits(slots, apart, count, i, slot);)
+        if (!fits(slots, choice, i, slot))
+            for (slot = 0; !fits(slots, choice, i, slot);)
                 slot++;
-        slots->of[i] = slot;
+        slots->of[choice->order[i]] = slot;
         if (slot >= slots->count)
             slots->count = slot + 1;
     }
+    const uint32_t first = slots->of[0];
+    for (uint32_t i = 0; i < count; i++)
+        slots->of[i] = slots->of[i] == first ? 0 : slots->of[i] == 0 ? first : slots->of[i];
 }
 
 // A slot is as long as the largest bucket in it.
 static void lay_out(struct ls_slots *slots, const struct ls_parameter_plan *plan,
-                    const struct ls_buckets *buckets)
+                    const struct ls_buckets *buckets, uint32_t count)
 {
     for (uint32_t slot = 0; slot < slots->count; slot++) {
         uint64_t bytes = 0, inside = 0;
-        for (uint32_t i = 0; i < buckets->count; i++) {
+        for (uint32_t i = 0; i < count; i++) {
             if (slots->of[i] != slot)
                 continue;
             inside++;
             slots->at[i] = slots->bytes;
             bytes = buckets->list[i].bytes > bytes ? buckets->list[i].bytes : bytes;
         }
-        for (uint32_t i = 0; i < buckets->count; i++)
+        for (uint32_t i = 0; i < count; i++)
             slots->shared[i] = slots->of[i] == slot ? inside > 1 : slots->shared[i];
         slots->bytes += bytes;
     }
-    for (uint32_t i = 0; i < buckets->count; i++) {
+    for (uint32_t i = 0; i < count; i++) {
         const struct ls_bucket *bucket = &buckets->list[i];
         for (uint32_t k = 0; k < bucket->place_count; k++) {
             const uint32_t place = bucket->first_place + k;
@@ -62,24 +92,22 @@ static void lay_out(struct ls_slots *slots, const struct ls_parameter_plan *plan
             slots->places_at[place] = slots->at[i] + plan->places[place].offset - bucket->offset;
         }
     }
-    for (uint32_t place = plan->reduced_count; place < plan->place_count; place++)
-        slots->places_at[place] = slots->bytes + plan->places[place].offset - plan->reduced_bytes;
 }
 
 static enum ls_status create(const struct ls_parameter_plan *plan, const struct ls_buckets *buckets,
-                             const bool *apart, struct ls_slots *out)
+                             const struct choice *choice, struct ls_slots *out)
 {
     *out = (struct ls_slots){
-        .of = calloc(buckets->count, sizeof(*out->of)),
-        .at = calloc(buckets->count, sizeof(*out->at)),
+        .of = calloc(choice->count, sizeof(*out->of)),
+        .at = calloc(choice->count, sizeof(*out->at)),
         .places_at = calloc((size_t)plan->place_count + 1, sizeof(*out->places_at)),
         .buckets = calloc((size_t)plan->place_count + 1, sizeof(*out->buckets)),
-        .shared = calloc(buckets->count, sizeof(*out->shared)),
+        .shared = calloc(choice->count, sizeof(*out->shared)),
     };
-    if (!apart || !out->of || !out->at || !out->places_at || !out->buckets || !out->shared)
+    if (!out->of || !out->at || !out->places_at || !out->buckets || !out->shared)
         return LS_OUT_OF_MEMORY;
-    choose(out, apart, buckets->count);
-    lay_out(out, plan, buckets);
+    choose(out, choice);
+    lay_out(out, plan, buckets, choice->count);
     return LS_OK;
 }
 
@@ -136,19 +164,19 @@ enum ls_status ls_slots_of_gradients(const struct ls_parameter_plan *plan,
                                      const struct ls_graph *graph, const struct ls_buckets *buckets,
                                      struct ls_slots *out)
 {
-    const uint32_t count = buckets->count;
-    bool *apart = neighbours(count);
-    struct span *spans = calloc(count, sizeof(*spans));
-    enum ls_status status = apart && spans ? LS_OK : LS_OUT_OF_MEMORY;
+    struct choice choice;
+    struct span *spans = calloc(buckets->count, sizeof(*spans));
+    enum ls_status status = init_choice(&choice, buckets->count);
+    status = spans ? status : LS_OUT_OF_MEMORY;
     if (!status)
         find_spans(plan, graph, buckets, spans);
-    for (uint32_t b = 0; !status && b < count; b++)
+    for (uint32_t b = 0; !status && b < buckets->count; b++)
         for (uint32_t a = 0; a < b; a++)
             if (spans[b].first <= spans[a].last)
-                apart[(size_t)a * count + b] = true;
+                keep_apart(&choice, a, b);
     if (!status)
-        status = create(plan, buckets, apart, out);
-    free(apart);
+        status = create(plan, buckets, &choice, out);
+    finish_choice(&choice);
     free(spans);
     return status;
 }
@@ -168,7 +196,7 @@ static void mark(const struct ls_parameter_plan *plan, const struct ls_buckets *
                  const struct ls_tensor *parameter, bool *reads)
 {
     const uint32_t place = parameter ? ls_plan_find(plan, parameter->name) : LS_NO_PLACE;
-    if (place < plan->reduced_count)
+    if (place != LS_NO_PLACE)
         reads[ls_buckets_find(buckets, place)] = true;
 }
 
@@ -178,7 +206,7 @@ static void find_reads(const struct ls_parameter_plan *plan, const struct ls_gra
                        const struct ls_buckets *buckets, uint32_t index, bool trains, bool *reads)
 {
     const struct ls_operation *operation = &graph->operations[index];
-    memset(reads, 0, buckets->count * sizeof(*reads));
+    memset(reads, 0, buckets->all * sizeof(*reads));
     for (uint32_t k = 0; k < operation->input_count; k++)
         mark(plan, buckets, parameter_of(graph, operation->inputs[k]), reads);
     for (uint32_t i = 0; !trains && !operation->backward && i < graph->operation_count; i++) {
@@ -202,7 +230,7 @@ struct way {
 
 static enum ls_status walk(const struct way *way, struct ls_walk *out)
 {
-    const uint32_t buckets = way->buckets->count;
+    const uint32_t buckets = way->buckets->all, reduced = way->buckets->count;
     bool *reads = calloc(buckets, sizeof(*reads));
     uint32_t *in = calloc(buckets, sizeof(*in)); // by slot: the bucket, and one more
     uint32_t *over = calloc(buckets, sizeof(*over)); // by bucket: its last reader, and one more
@@ -220,7 +248,7 @@ static enum ls_status walk(const struct way *way, struct ls_walk *out)
                 continue;
             // It is begun when the last reader of what is in the slot is done. What forward makes, as
             // contributions to statistics, is ready when backward begins.
-            while (in[slot] && way->spans && ready < buckets && over[in[slot] - 1] >= forward &&
+            while (in[slot] && way->spans && ready < reduced && over[in[slot] - 1] >= forward &&
                    way->spans[ready].last < over[in[slot] - 1])
                 ready++;
             if (out->count == room) {
@@ -242,34 +270,69 @@ static enum ls_status walk(const struct way *way, struct ls_walk *out)
     return status;
 }
 
+// Buckets of trained and of frozen parameters, each in their order, are ordered by the last layer
+// that reads them.
+static void merge(struct choice *choice, uint32_t trained, const uint32_t *last)
+{
+    for (uint32_t i = 0, t = 0, f = trained; i < choice->count; i++) {
+        const bool frozen = t == trained || (f < choice->count && last[f] > last[t]);
+        choice->order[i] = frozen ? f++ : t++;
+    }
+}
+
+// What is read at once is apart, and a trained and a frozen bucket also where one layer follows the
+// other, which a device may compute together.
+static enum ls_status find_uses(const struct ls_parameter_plan *plan, const struct ls_graph *graph,
+                                const struct ls_buckets *buckets, struct choice *choice)
+{
+    const uint32_t count = buckets->all, forward = count_forward(graph);
+    bool *reads = calloc(2 * (size_t)count, sizeof(*reads)), *before = reads + count;
+    uint32_t *last = calloc(count, sizeof(*last));
+    enum ls_status status = reads && last ? LS_OK : LS_OUT_OF_MEMORY;
+    for (uint32_t i = 0; !status && i < graph->operation_count; i++) {
+        bool any = false;
+        find_reads(plan, graph, buckets, i, false, reads);
+        for (uint32_t b = 0; b < count; b++) {
+            any = any || reads[b];
+            if (reads[b] && i < forward)
+                last[b] = i;
+            for (uint32_t a = 0; a < count && reads[b]; a++)
+                if (a != b && (reads[a] || (before[a] && (a < buckets->count) !=
+                                                             (b < buckets->count))))
+                    keep_apart(choice, a, b);
+        }
+        if (any)
+            memcpy(before, reads, count * sizeof(*before));
+    }
+    if (!status)
+        merge(choice, buckets->count, last);
+    free(reads);
+    free(last);
+    return status;
+}
+
 enum ls_status ls_slots_of_parameters(const struct ls_parameter_plan *plan,
                                       const struct ls_graph *graph,
                                       const struct ls_buckets *buckets, struct ls_slots *out,
                                       struct ls_walk *training, struct ls_walk *forward)
 {
-    const uint32_t count = buckets->count;
-    bool *apart = neighbours(count), *reads = calloc(count, sizeof(*reads));
-    struct span *spans = calloc(count, sizeof(*spans));
-    enum ls_status status = apart && reads && spans ? LS_OK : LS_OUT_OF_MEMORY;
+    struct choice choice;
+    struct span *spans = calloc(buckets->count, sizeof(*spans));
+    enum ls_status status = init_choice(&choice, buckets->all);
+    status = spans ? status : LS_OUT_OF_MEMORY;
     if (!status)
         find_spans(plan, graph, buckets, spans);
-    for (uint32_t i = 0; !status && i < graph->operation_count; i++) {
-        find_reads(plan, graph, buckets, i, false, reads);
-        for (uint32_t b = 0; b < count; b++)
-            for (uint32_t a = 0; a < b && reads[b]; a++)
-                if (reads[a])
-                    apart[(size_t)a * count + b] = true;
-    }
     if (!status)
-        status = create(plan, buckets, apart, out);
+        status = find_uses(plan, graph, buckets, &choice);
+    if (!status)
+        status = create(plan, buckets, &choice, out);
     struct way way = {plan, graph, buckets, out, spans};
     if (!status)
         status = walk(&way, training);
     way.spans = NULL;
     if (!status)
         status = walk(&way, forward);
-    free(apart);
-    free(reads);
+    finish_choice(&choice);
     free(spans);
     return status;
 }

@@ -11,8 +11,8 @@ struct ls_slots {
     uint32_t count; // 0: there are none, and buckets are where the flat buffer has them
     uint32_t *of; // by bucket: its slot. Bucket 0 is in slot 0
     uint64_t *at; // by bucket: bytes from the start of slot 0
-    uint64_t *places_at; // by place of the plan: likewise; frozen ones are behind the slots
-    uint32_t *buckets; // by place of the plan that is reduced: its bucket
+    uint64_t *places_at; // by place of the plan: likewise
+    uint32_t *buckets; // by place of the plan: its bucket
     bool *shared; // by bucket: others are in its slot, too
     uint64_t bytes; // of all slots
 };

@@ -261,31 +261,24 @@ static enum ls_status launch_shadows(void *context)
                                    replica->scratch.memory);
 }
 
-static enum ls_status refresh_places(struct ls_replica *replica, uint32_t first, uint32_t count)
+enum ls_status ls_replica_refresh_slot(struct ls_replica *replica, uint32_t bucket)
 {
+    const struct ls_bucket *of = &replica->buckets.list[bucket];
     const struct ls_bindings bindings = {.parameters = replica->parameters,
                                          .parameters_at =
                                              replica->slots[LS_HELD_PARAMETERS].places_at,
                                          .shadows = replica->shadows.memory,
                                          .shadows_at = replica->shadows_at};
-    return ls_plan_refresh_places(replica->plan, first, count, &bindings, replica->scratch.memory);
-}
-
-enum ls_status ls_replica_refresh_slot(struct ls_replica *replica, uint32_t bucket)
-{
-    const struct ls_bucket *of = &replica->buckets.list[bucket];
-    return replica->shadows_at ? refresh_places(replica, of->first_place, of->place_count) : LS_OK;
+    return replica->shadows_at
+               ? ls_plan_refresh_places(replica->plan, of->first_place, of->place_count, &bindings,
+                                        replica->scratch.memory)
+               : LS_OK;
 }
 
 enum ls_status ls_replica_refresh(struct ls_replica *replica)
 {
-    const uint32_t trained = replica->plan->reduced_count;
-    if (replica->plan->shadow_count == 0)
-        return LS_OK;
-    if (replica->slots[LS_HELD_PARAMETERS].count) // those that are trained follow their slots
-        return replica->shadows_at
-                   ? refresh_places(replica, trained, replica->plan->place_count - trained)
-                   : LS_OK;
+    if (replica->plan->shadow_count == 0 || replica->slots[LS_HELD_PARAMETERS].count)
+        return LS_OK; // in slots, they follow their buckets
     const uint64_t start = ls_clock_ns();
     const enum ls_status status =
         ls_capture_run(replica, &replica->shadows_capture, launch_shadows, replica);

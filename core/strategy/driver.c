@@ -165,6 +165,7 @@ static void make_table(struct ls_driver *driver)
         .report = &ls_driver_report,
         .transport = driver->options.transport.interface,
         .norms = norms_of(&driver->optimizer),
+        .frozen_buckets = driver->buckets->all - driver->bucket_count,
     };
     // A norm of pieces depends on where they are cut, but norms.c measures what ranks cut.
     const bool measured = driver->ops->placement && driver->ops->needs_collective;
@@ -341,6 +342,9 @@ enum ls_status ls_driver_placement(struct ls_driver *driver, uint32_t rank, uint
         .struct_size = sizeof(placement), .parameters = whole, .gradients = whole, .states = whole};
     if (driver->ops->placement)
         driver->ops->placement(driver->strategy, rank, bucket, &placement);
+    const bool frozen = bucket >= driver->bucket_count;
+    if (frozen) // nobody has any
+        placement.gradients = placement.states = (struct ls_placed_range){whole.first, 0};
     if (!is_within(&placement.parameters, &whole) || !is_within(&placement.gradients, &whole) ||
         !is_within(&placement.states, &whole)) {
         ls_error(ls_driver_name(driver),
@@ -349,7 +353,7 @@ enum ls_status ls_driver_placement(struct ls_driver *driver, uint32_t rank, uint
                  bucket, rank);
         return LS_FAILED;
     }
-    if (placement.states.count &&
+    if ((placement.states.count || frozen) &&
         (!is_aligned(&placement.parameters) || !is_aligned(&placement.gradients) ||
          !is_aligned(&placement.states) || !is_within(&placement.states, &placement.gradients) ||
          !is_within(&placement.states, &placement.parameters))) {
@@ -404,7 +408,7 @@ enum ls_status ls_driver_find_held(struct ls_driver *driver, struct ls_driver_he
     enum ls_status status = LS_OK;
     *out = (struct ls_driver_held){0};
     for (uint32_t rank = 0; !status && rank < world; rank++)
-        for (uint32_t i = 0; !status && i < buckets->count; i++) {
+        for (uint32_t i = 0; !status && i < buckets->all; i++) {
             struct ls_strategy_placement placement;
             status = ls_driver_placement(driver, rank, i, &placement);
             if (status)
@@ -413,7 +417,8 @@ enum ls_status ls_driver_find_held(struct ls_driver *driver, struct ls_driver_he
                                                       [LS_HELD_GRADIENTS] = &placement.gradients,
                                                       [LS_HELD_STATES] = &placement.states};
             out->placed = out->placed || placement.states.count;
-            for (uint32_t kind = 0; kind < LS_HELD_KINDS; kind++)
+            const uint32_t kinds = i < buckets->count ? LS_HELD_KINDS : LS_HELD_PARAMETERS + 1;
+            for (uint32_t kind = 0; kind < kinds; kind++)
                 if (ranges[kind]->count != buckets->list[i].bytes / sizeof(float))
                     out->spread[kind] = true;
         }

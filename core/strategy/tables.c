@@ -240,7 +240,7 @@ static void host_bucket_range(const struct ls_strategy_host *table, uint32_t buc
                               uint64_t *first, uint64_t *count)
 {
     *first = *count = 0;
-    if (!exists(table, "bucket", bucket, table->bucket_count))
+    if (!exists(table, "bucket", bucket, table->bucket_count + table->frozen_buckets))
         return;
     const struct ls_bucket *range = &ls_driver_of(table)->buckets->list[bucket];
     *first = range->offset / sizeof(float);
@@ -310,7 +310,11 @@ static struct ls_memory range_of(const struct ls_strategy_host *table, const cha
     const struct ls_driver_member *member = ls_driver_find_member(table, call, replica);
     if (!member)
         return nowhere;
-    const uint64_t all = table->flat_count + (is_longer(memory) ? LS_STRATEGY_SUMS : 0);
+    const bool frozen =
+        memory == LS_REPLICA_PARAMETERS || memory == LS_REPLICA_ROOM_AND_PARAMETERS;
+    const uint64_t all =
+        (frozen ? ls_driver_of(table)->plan->flat_bytes / sizeof(float) : table->flat_count) +
+        (is_longer(memory) ? LS_STRATEGY_SUMS : 0);
     const struct ls_memory buffer =
         in_slots(member, memory) ? nowhere : buffer_of(member->replica, memory);
     if (!ls_memory_is_null(buffer) && first <= all && count <= all - first)
@@ -443,7 +447,8 @@ static struct ls_memory find_slot(const struct ls_strategy_host *table, uint32_t
                         operation->memory == LS_REPLICA_ROOM_AND_PARAMETERS;
     const bool parameters = operation->memory == LS_REPLICA_PARAMETERS ||
                             operation->memory == LS_REPLICA_ROOM_AND_PARAMETERS;
-    for (*bucket = 0; *bucket < (longer ? 1 : driver->bucket_count); ++*bucket) {
+    const uint32_t count = parameters ? driver->buckets->all : driver->bucket_count;
+    for (*bucket = 0; *bucket < (longer ? 1 : count); ++*bucket) {
         const struct ls_bucket *range = &driver->buckets->list[*bucket];
         if (operation->first == range->offset / sizeof(float) &&
             operation->count == range->bytes / sizeof(float) + (longer ? LS_STRATEGY_SUMS : 0))

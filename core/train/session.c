@@ -581,10 +581,10 @@ static enum ls_status find_placement(struct ls_session *session, uint32_t index,
     struct ls_held_range *held[LS_HELD_KINDS];
     enum ls_status status = LS_OK;
     for (uint32_t kind = 0; kind < LS_HELD_KINDS; kind++) {
-        held[kind] = ranges + (size_t)kind * buckets->count;
+        held[kind] = ranges + (size_t)kind * buckets->all;
         out->held[kind] = kind == LS_HELD_STATES || session->spread[kind] ? held[kind] : NULL;
     }
-    for (uint32_t i = 0; !status && i < buckets->count; i++) {
+    for (uint32_t i = 0; !status && i < buckets->all; i++) {
         struct ls_strategy_placement bucket;
         status = ls_driver_placement(session->driver, rank, i, &bucket);
         if (status)
@@ -628,7 +628,7 @@ static enum ls_status allocate_replicas(struct ls_session *session)
     struct allocating allocating = {.session = session};
     allocating.placements = calloc(session->count, sizeof(*allocating.placements));
     const size_t ranges_each =
-        (size_t)LS_HELD_KINDS * ls_replica_buckets(session->replicas[0])->count;
+        (size_t)LS_HELD_KINDS * ls_replica_buckets(session->replicas[0])->all;
     struct ls_held_range *ranges = calloc(session->count * ranges_each, sizeof(*ranges));
     enum ls_status status = allocating.placements && ranges ? LS_OK : LS_OUT_OF_MEMORY;
     struct ls_driver_held held = {0};

@@ -110,7 +110,7 @@ static struct ls_held_range held_of(const struct ls_strategy_placement *placemen
     return (struct ls_held_range){range->first, range->count};
 }
 
-// Puts together what ranks hold of a trained parameter, as it lies in the flat buffers. `place`: of
+// Puts together what ranks hold of a parameter, or of a state of a trained one, as it lies in the flat buffers. `place`: of
 // the plan; `values`: room for its bytes.
 static enum ls_status collect(const struct ls_session *session, uint32_t place, uint32_t buffer,
                               float *values)
@@ -159,8 +159,8 @@ enum ls_status ls_session_read(struct ls_session *session, uint32_t parameter, i
 {
     const struct ls_parameter_plan *plan = ls_replica_plan(session->replicas[0]);
     const uint32_t place = ls_plan_find(plan, session->model->graph->parameters[parameter]->name);
-    const bool parts = session->spread[state < 0 ? LS_HELD_PARAMETERS : LS_HELD_STATES] &&
-                       place < plan->reduced_count;
+    const bool parts = state < 0 ? session->spread[LS_HELD_PARAMETERS]
+                                 : session->spread[LS_HELD_STATES] && place < plan->reduced_count;
     struct reading reading = {.session = session,
                               .buffer = state < 0 ? LS_BUFFER_PARAMETERS
                                                   : LS_BUFFER_STATE + (uint32_t)state,

@@ -31,9 +31,15 @@ struct ls_strategy {
     uint32_t stage;
 };
 
+// Buckets of frozen parameters are behind the others. They are gathered, and that is all.
+static uint32_t all_buckets(const struct ls_strategy_host *host)
+{
+    return host->bucket_count + host->frozen_buckets;
+}
+
 static struct shard *shard_of(struct ls_strategy *strategy, uint32_t replica, uint32_t bucket)
 {
-    return &strategy->shards[replica * strategy->host->bucket_count + bucket];
+    return &strategy->shards[replica * all_buckets(strategy->host) + bucket];
 }
 
 // The chunk that reduce-scatter leaves at a rank. The sums are within that of rank 0.
@@ -52,7 +58,7 @@ static struct ls_placed_range part_of(const struct ls_strategy_host *host, uint3
 
 static int32_t sharded_open(const struct ls_strategy_host *host, struct ls_strategy *strategy)
 {
-    const uint64_t count = (uint64_t)host->replicas * host->bucket_count;
+    const uint64_t count = (uint64_t)host->replicas * all_buckets(host);
     strategy->stage = (uint32_t)ls_host_number(host->host, "stage");
     strategy->host = host;
     strategy->late = (uint32_t)ls_host_is_on(host->host, "late");
@@ -119,12 +125,14 @@ static int32_t sharded_initialize(struct ls_strategy *strategy, uint32_t replica
         strategy->stage == 3 ? LS_OK : host->collectives->broadcast_parameters(host, replica, 0);
     if (!status)
         status = prepare_sums(strategy, replica);
-    for (uint32_t bucket = 0; !status && bucket < host->bucket_count; bucket++) {
+    const uint32_t gathered = strategy->stage == 3 ? all_buckets(host) : host->bucket_count;
+    for (uint32_t bucket = 0; !status && bucket < gathered; bucket++) {
         struct shard *shard = shard_of(strategy, replica, bucket);
         shard->part = part_of(host, host->first_rank + replica, bucket);
         shard->scattering = shard->gathering = 0;
-        status = prepare_bucket(strategy, replica, LS_REDUCE_SCATTER, LS_REPLICA_GRADIENTS,
-                                LS_REPLICA_SUMS_AND_GRADIENTS, bucket, &shard->scatter);
+        if (bucket < host->bucket_count)
+            status = prepare_bucket(strategy, replica, LS_REDUCE_SCATTER, LS_REPLICA_GRADIENTS,
+                                    LS_REPLICA_SUMS_AND_GRADIENTS, bucket, &shard->scatter);
         if (!status)
             status = prepare_bucket(strategy, replica, LS_ALL_GATHER, LS_REPLICA_PARAMETERS,
                                     LS_REPLICA_ROOM_AND_PARAMETERS, bucket, &shard->gather);

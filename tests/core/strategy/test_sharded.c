@@ -102,7 +102,7 @@ static void set_parts(struct ls_replica *replica)
 {
     const struct ls_replica_options options = options_of(0);
     struct ls_replica *all = test_replica(&options, sizes, 1);
-    for (uint32_t i = 0; i < ls_replica_buckets(all)->count; i++) {
+    for (uint32_t i = 0; i < ls_replica_buckets(all)->all; i++) {
         const struct ls_held_range held = ls_replica_held(replica, LS_HELD_PARAMETERS, i);
         const float *values = ls_address(ls_replica_memory(all, LS_BUFFER_PARAMETERS));
         memcpy(ls_address(ls_replica_held_memory(replica, LS_BUFFER_PARAMETERS, i)),
@@ -119,9 +119,9 @@ static void allocate(struct job *job, uint32_t index)
     struct ls_replica_placement placement = {0};
     struct ls_driver_held held;
     bool changed;
-    ck_assert_uint_le(ls_replica_buckets(replica)->count, MOST_BUCKETS);
+    ck_assert_uint_le(ls_replica_buckets(replica)->all, MOST_BUCKETS);
     ck_assert_int_eq(ls_driver_find_held(job->driver, &held), LS_OK);
-    for (uint32_t i = 0; i < ls_replica_buckets(replica)->count; i++) {
+    for (uint32_t i = 0; i < ls_replica_buckets(replica)->all; i++) {
         struct ls_strategy_placement of;
         ck_assert_int_eq(ls_driver_placement(job->driver, index, i, &of), LS_OK);
         ranges[LS_HELD_PARAMETERS][i] =
@@ -215,7 +215,7 @@ static void expect_shards(const struct job *job)
 // What the replica has of the parameters.
 static void expect_parameters(const struct ls_replica *expected, const struct ls_replica *found)
 {
-    for (uint32_t i = 0; i < ls_replica_buckets(found)->count; i++) {
+    for (uint32_t i = 0; i < ls_replica_buckets(found)->all; i++) {
         const struct ls_held_range held = ls_replica_held(found, LS_HELD_PARAMETERS, i);
         const float *all = ls_address(ls_replica_memory(expected, LS_BUFFER_PARAMETERS));
         ck_assert_mem_eq(all + held.first,
