@@ -297,8 +297,8 @@ static enum ls_status find_uses(const struct ls_parameter_plan *plan, const stru
             if (reads[b] && i < forward)
                 last[b] = i;
             for (uint32_t a = 0; a < count && reads[b]; a++)
-                if (a != b && (reads[a] || (before[a] && (a < buckets->count) !=
-                                                             (b < buckets->count))))
+                if (a != b &&
+                    (reads[a] || (before[a] && (a < buckets->count) != (b < buckets->count))))
                     keep_apart(choice, a, b);
         }
         if (any)

@@ -277,7 +277,7 @@ static struct ls_graph *residual(void)
 }
 
 // A kernel that is used before and behind other layers, and a bias of two.
-static struct ls_graph *tied(void)
+static struct ls_graph *tied_as(bool frozen)
 {
     struct ls_graph *of = harness_graph((const int64_t[]){5}, 1);
     struct ls_tensor *first = harness_dense(of, "dense", of->inputs[0], 5);
@@ -285,6 +285,9 @@ static struct ls_graph *tied(void)
     x = harness_dense(of, "wide", x, 11);
     x = harness_activation(of, "tanh_1", x, LS_TANH);
     x = harness_dense(of, "back", x, 5);
+    if (frozen)
+        harness_parameter(of, "dense/kernel")->zone = harness_parameter(of, "wide/bias")->zone =
+            LS_ZONE_FROZEN;
     x = harness_dense_with(of, "again", x, harness_parameter(of, "dense/kernel"),
                            harness_parameter(of, "back/bias"));
     harness_dense(of, "out", harness_add(of, "add", x, first), 5);
@@ -292,20 +295,32 @@ static struct ls_graph *tied(void)
     return of;
 }
 
+static struct ls_graph *tied(void)
+{
+    return tied_as(false);
+}
+
+// A kernel that does not learn of two layers that do, with their biases.
+static struct ls_graph *tied_frozen(void)
+{
+    return tied_as(true);
+}
+
 // Layers beside each other, a variable of several layers, blocks of a share, and a share of nothing.
 START_TEST(parts_of_any_graph_and_share)
 {
-    struct ls_graph *(*const graphs[])(void) = {harness_cnn, harness_mixed, residual, tied};
+    struct ls_graph *(*const graphs[])(void) = {harness_cnn, harness_mixed, residual, tied,
+                                                tied_frozen};
     static const uint64_t shares[][MOST] = {{2, 2, 2}, {3, 0, 3}, {0, 6, 1}};
-    const uint64_t *share = shares[(_i + _i / 8) % 3];
+    const uint64_t *share = shares[(_i + _i / 10) % 3];
     struct job mirrored, sharded;
     late = false;
     blocks = (uint32_t)_i % 2 + 1;
-    memcpy(stage, stages[_i / 8], sizeof(stage));
+    memcpy(stage, stages[_i / 10], sizeof(stage));
     if (_i % 3) // with layouts of its own, and second ones
         device = test_device("cpu");
     ls_graph_destroy(graph);
-    graph = graphs[_i / 2 % 4]();
+    graph = graphs[_i / 2 % 5]();
     start_shares(&mirrored, 3, "strategy-mirrored", share);
     start_shares(&sharded, 3, "strategy-sharded", share);
     expect_same_steps(&mirrored, &sharded);
@@ -370,7 +385,7 @@ int main(void)
     tcase_set_timeout(cases, 60);
     tcase_add_checked_fixture(cases, set_up, tear_down);
     tcase_add_loop_test(cases, parts_give_what_mirrored_gives, 0, 2 * MOST * STAGES);
-    tcase_add_loop_test(cases, parts_of_any_graph_and_share, 0, 8 * STAGES);
+    tcase_add_loop_test(cases, parts_of_any_graph_and_share, 0, 10 * STAGES);
     tcase_add_loop_test(cases, gradients_travel_in_16_bits_under_sharded, 0, 2);
     suite_add_tcase(suite, cases);
     return test_suite_run(suite);

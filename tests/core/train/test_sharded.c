@@ -46,6 +46,30 @@ static struct ls_model *wide_model(struct ls_run *run, const char *optimizer, in
     return model;
 }
 
+// Bit i: layer i does not learn. Moving statistics of a frozen normalization are frozen, too.
+static struct ls_model *tuned_model(struct ls_run *run, uint32_t frozen)
+{
+    struct ls_layer layers[] = {
+        LS_INPUT(4, 4, 1),
+        LS_CONV2D(5, 3, .activation = "relu"),
+        LS_BATCH_NORMALIZATION(),
+        LS_CONV2D(7, 2),
+        LS_FLATTEN(),
+        LS_DENSE(31, .activation = "tanh"),
+        LS_DENSE(60, .activation = "relu"),
+        LS_DENSE(47, .activation = "tanh"),
+        LS_DENSE(10),
+        LS_END,
+    };
+    struct ls_model *model = NULL;
+    for (uint32_t i = 0; i < sizeof(layers) / sizeof(layers[0]); i++)
+        layers[i].frozen = frozen >> i & 1;
+    OK(ls_sequential_create(run, "tuned", layers, &model));
+    OK(ls_compile(model,
+                  &(struct ls_compile_options){.optimizer = "adam:learning_rate=0.01,use_ema=on"}));
+    return model;
+}
+
 // Whose moving statistics fill buckets of their own.
 static struct ls_model *normal_model(struct ls_run *run)
 {
@@ -119,6 +143,36 @@ START_TEST(weights_states_and_losses_are_those_of_mirrored)
     struct ls_model *sharded = wide_model(other, optimizer, 60);
     fit(mirrored, STEPS);
     fit(sharded, STEPS);
+    expect_equal(mirrored, sharded);
+    ck_assert_uint_eq(errors, 0);
+    ls_model_close(mirrored);
+    ls_model_close(sharded);
+    ls_run_close(one);
+    ls_run_close(other);
+}
+END_TEST
+
+#define FROZEN_FIRST 0x2
+#define FROZEN_BASE 0xfe
+#define FROZEN_MIDDLE 0x38
+static const uint32_t frozen[] = {
+    FROZEN_FIRST, FROZEN_MIDDLE, 0x100, FROZEN_BASE, 0x1fc, 0xaa, 0x154, 0x1df,
+};
+#define FREEZINGS (sizeof(frozen) / sizeof(frozen[0]))
+
+// The first layer, some in the middle, the last, all but one, and every other one.
+START_TEST(layers_that_do_not_learn_are_those_of_mirrored)
+{
+    const uint32_t replicas = (uint32_t)_i % 4 + 1, which = frozen[_i / 4];
+    static float outputs[2][10 * 64];
+    struct ls_run *one = run_of("mirrored:collective=ring,bucket=2000", replicas);
+    struct ls_run *other = run_of("sharded:stage=3,bucket=2000", replicas);
+    struct ls_model *mirrored = tuned_model(one, which), *sharded = tuned_model(other, which);
+    fit(mirrored, STEPS);
+    fit(sharded, STEPS);
+    OK(ls_predict(mirrored, train, BATCH, outputs[0]));
+    OK(ls_predict(sharded, train, BATCH, outputs[1]));
+    ck_assert_mem_eq(outputs[0], outputs[1], sizeof(outputs[0]));
     expect_equal(mirrored, sharded);
     ck_assert_uint_eq(errors, 0);
     ls_model_close(mirrored);
@@ -266,13 +320,13 @@ END_TEST
 
 // ---- Memory ----
 
-// Of ten equal layers.
-static struct ls_model *deep_model(struct ls_run *run, const char *optimizer)
+// Of ten equal layers, of which the last alone may learn.
+static struct ls_model *deep_model(struct ls_run *run, const char *optimizer, bool tunes)
 {
     struct ls_layer layers[12] = {LS_INPUT(4, 4, 1), LS_FLATTEN()};
     struct ls_model *model = NULL;
     for (int i = 2; i < 10; i++)
-        layers[i] = (struct ls_layer)LS_DENSE(200, .activation = "tanh");
+        layers[i] = (struct ls_layer)LS_DENSE(200, .activation = "tanh", .frozen = tunes);
     layers[10] = (struct ls_layer)LS_DENSE(10);
     layers[11] = (struct ls_layer)LS_END;
     OK(ls_sequential_create(run, "deep", layers, &model));
@@ -280,20 +334,26 @@ static struct ls_model *deep_model(struct ls_run *run, const char *optimizer)
     return model;
 }
 
-// Of all that is no activation, in bytes a trained parameter. `buckets`: that many of the largest
-// are taken off.
-static double bytes_per_parameter(const char *strategy, uint32_t replicas, const char *optimizer,
-                                  uint32_t buckets)
+// Of all that is no activation, of the replica that has most.
+static uint64_t bytes_of(struct ls_model *model, uint32_t replicas)
 {
-    struct ls_run *run = run_of(strategy, replicas);
-    struct ls_model *model = deep_model(run, optimizer);
     uint64_t largest = 0;
-    fit(model, 1);
     for (uint32_t i = 0; i < replicas; i++) {
         uint64_t all, activations;
         ls_replica_bytes(model->session->replicas[i], &all, &activations);
         largest = all - activations > largest ? all - activations : largest;
     }
+    return largest;
+}
+
+// The same in bytes a trained parameter. `buckets`: that many of the largest are taken off.
+static double bytes_per_parameter(const char *strategy, uint32_t replicas, const char *optimizer,
+                                  uint32_t buckets)
+{
+    struct ls_run *run = run_of(strategy, replicas);
+    struct ls_model *model = deep_model(run, optimizer, false);
+    fit(model, 1);
+    const uint64_t largest = bytes_of(model, replicas);
     const struct ls_buckets *all = ls_replica_buckets(model->session->replicas[0]);
     uint64_t bucket = 0;
     for (uint32_t i = 0; i < all->count; i++)
@@ -324,13 +384,29 @@ START_TEST(each_stage_takes_the_memory_of_its_parts)
 }
 END_TEST
 
+// 285,800 parameters that do not learn are in parts, and 2,010 that do: 16 bytes each, and a bucket
+// of gradients.
+START_TEST(what_does_not_learn_is_in_parts)
+{
+    const uint32_t replicas = (uint32_t)_i + 2;
+    const double rest = 285800 - 800, head = 2010, bucket = 40200; // layer 2 to 8 has a bucket each
+    struct ls_run *run = run_of("sharded:stage=3,bucket=170000", replicas);
+    struct ls_model *model = deep_model(run, "adam", true);
+    fit(model, 1);
+    const double expected = (4 * rest + 16 * head) / replicas + 4 * (2 * bucket + head);
+    ck_assert_double_eq_tol((double)bytes_of(model, replicas), expected, 0.02 * expected);
+    ls_model_close(model);
+    ls_run_close(run);
+}
+END_TEST
+
 static enum ls_status train_within(const char *strategy, const char *device, uint32_t replicas)
 {
     struct ls_run *run = NULL;
     const struct ls_run_options options = {
         .strategy = strategy, .device = device, .replicas = replicas, .threads = 1, .seed = 5};
     OK(ls_run_open(&options, &run));
-    struct ls_model *model = deep_model(run, "adam");
+    struct ls_model *model = deep_model(run, "adam", false);
     const enum ls_status status =
         ls_fit(model, train, &(struct ls_fit_options){.batch = 8, .steps = 3, .epochs = 9});
     ls_model_close(model);
@@ -404,6 +480,39 @@ START_TEST(a_saved_training_goes_on_in_any_world)
     ls_model_close(second);
     ls_run_close(one);
     ls_run_close(other);
+}
+END_TEST
+
+// Another set of layers learns after a training is loaded.
+START_TEST(a_saved_training_goes_on_with_other_layers)
+{
+    static const struct place places[][2] = {
+        {{"sharded:stage=3,bucket=2000", 3}, {"sharded:stage=3,bucket=2000", 3}},
+        {{"sharded:stage=3,bucket=2000", 3}, {"mirrored:collective=ring,bucket=2000", 3}},
+        {{"mirrored:collective=ring,bucket=2000", 3}, {"sharded:stage=3,bucket=2000", 3}},
+        {{"sharded:stage=3,bucket=2000", 2}, {"sharded:stage=3,bucket=2000", 3}},
+    };
+    static const uint32_t from[] = {FROZEN_BASE, 0x100, FROZEN_FIRST, 0};
+    static const uint32_t to[] = {FROZEN_MIDDLE, 0, FROZEN_BASE, FROZEN_BASE};
+    struct ls_run *saves = run_of(places[_i % 4][0].strategy, places[_i % 4][0].replicas);
+    struct ls_model *first = tuned_model(saves, from[_i / 4]), *models[2];
+    struct ls_run *runs[2] = {run_of("mirrored:collective=ring,bucket=2000", 3),
+                              run_of(places[_i % 4][1].strategy, 3)};
+    fit(first, 10);
+    OK(ls_save_model(first, SAVED));
+    for (int i = 0; i < 2; i++) {
+        models[i] = tuned_model(runs[i], to[_i / 4]);
+        OK(ls_load_model(models[i], SAVED));
+        fit(models[i], 10);
+    }
+    expect_equal(models[0], models[1]);
+    ck_assert_uint_eq(errors, 0);
+    for (int i = 0; i < 2; i++) {
+        ls_model_close(models[i]);
+        ls_run_close(runs[i]);
+    }
+    ls_model_close(first);
+    ls_run_close(saves);
 }
 END_TEST
 
@@ -505,14 +614,17 @@ int main(void)
     tcase_set_timeout(cases, 120);
     tcase_add_checked_fixture(cases, set_up, tear_down);
     tcase_add_loop_test(cases, weights_states_and_losses_are_those_of_mirrored, 0, 4 * STAGES);
+    tcase_add_loop_test(cases, layers_that_do_not_learn_are_those_of_mirrored, 0, 4 * FREEZINGS);
     tcase_add_test(cases, many_moving_statistics_are_those_of_mirrored);
     tcase_add_test(cases, evaluations_and_predictions_are_those_of_mirrored);
     tcase_add_test(cases, an_interrupted_evaluation_ends_before_its_last_batch);
     tcase_add_loop_test(cases, every_collective_gives_the_losses_of_mirrored, 0, 14);
     tcase_add_loop_test(cases, norms_are_those_of_mirrored, 0, STAGES);
     tcase_add_loop_test(cases, each_stage_takes_the_memory_of_its_parts, 0, 4);
+    tcase_add_loop_test(cases, what_does_not_learn_is_in_parts, 0, 3);
     tcase_add_test(cases, a_model_that_does_not_fit_one_replica_trains_on_four);
     tcase_add_loop_test(cases, a_saved_training_goes_on_in_any_world, 0, 12);
+    tcase_add_loop_test(cases, a_saved_training_goes_on_with_other_layers, 0, 16);
     tcase_add_loop_test(cases, values_in_parts_go_one_by_one, 0, 2);
     tcase_add_test(cases, a_parameter_in_parts_that_is_not_finite_is_named);
     suite_add_tcase(suite, cases);
