@@ -84,7 +84,7 @@ static enum ls_status make_slots(struct ls_replica *replica,
 {
     const struct ls_parameter_plan *plan = replica->plan;
     enum ls_status status = LS_OK;
-    if (placement && placement->held[LS_HELD_GRADIENTS])
+    if (placement && placement->held[LS_HELD_GRADIENTS] && !placement->forward)
         status = ls_slots_of_gradients(plan, replica->graph, &replica->buckets,
                                        &replica->slots[LS_HELD_GRADIENTS]);
     if (!status && placement && placement->held[LS_HELD_PARAMETERS])
@@ -104,8 +104,9 @@ enum ls_status ls_replica_allocate(struct ls_replica *replica,
     if (make_slots(replica, placement))
         return LS_OUT_OF_MEMORY;
     const struct ls_slots *slots = replica->slots;
-    const uint64_t reduced = slots[LS_HELD_GRADIENTS].count ? slots[LS_HELD_GRADIENTS].bytes
-                                                            : replica->plan->reduced_bytes;
+    const uint64_t reduced = placement && placement->forward  ? 0
+                             : slots[LS_HELD_GRADIENTS].count ? slots[LS_HELD_GRADIENTS].bytes
+                                                              : replica->plan->reduced_bytes;
     const uint64_t parameters = slots[LS_HELD_PARAMETERS].count ? slots[LS_HELD_PARAMETERS].bytes
                                                                 : replica->plan->flat_bytes;
     bool complete = true;

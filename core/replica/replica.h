@@ -64,6 +64,7 @@ struct ls_replica_placement {
     // Read in ls_replica_allocate. Where gradients or parameters are not all held, whole buckets are
     // in slots while they are used (core/replica/slots.h).
     const struct ls_held_range *held[LS_HELD_KINDS];
+    bool forward; // nothing is trained: it has no gradients
     // Zeroed memory of the caller's for LS_BUFFER_REDUCED; nowhere: the replica takes its own. When
     // it is gone, the replica may only be destroyed.
     struct ls_memory reduced;

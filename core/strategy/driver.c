@@ -305,9 +305,9 @@ enum ls_status ls_driver_open(const struct ls_driver_options *options, struct ls
         status = check_scale(driver);
     if (!status)
         status = ls_driver_check_reproducible(driver);
-    if (!status)
+    if (!status && !options->forward)
         status = ls_driver_open_totals(driver);
-    if (!status)
+    if (!status && !options->forward)
         status = ls_driver_open_integers(driver);
     if (status) {
         ls_driver_close(driver);
@@ -390,7 +390,7 @@ static enum ls_status check_parts(const struct ls_driver *driver, bool parameter
                  ls_driver_name(driver));
         return LS_UNAVAILABLE;
     }
-    if (!parameters || !driver->plan->total_count)
+    if (!parameters || !driver->plan->total_count || driver->options.forward)
         return LS_OK;
     ls_error(
         "--strategy",
@@ -423,7 +423,8 @@ enum ls_status ls_driver_find_held(struct ls_driver *driver, struct ls_driver_he
                     out->spread[kind] = true;
         }
     for (uint32_t kind = 0; kind < LS_HELD_KINDS; kind++)
-        out->spread[kind] = out->spread[kind] && out->placed;
+        out->spread[kind] = out->spread[kind] &&
+                            (driver->options.forward ? kind == LS_HELD_PARAMETERS : out->placed);
     if (!status && (out->spread[LS_HELD_GRADIENTS] || out->spread[LS_HELD_PARAMETERS]))
         status = check_parts(driver, out->spread[LS_HELD_PARAMETERS]);
     return status;
@@ -445,7 +446,7 @@ enum ls_status ls_driver_attach(struct ls_driver *driver, struct ls_replica *con
 {
     for (uint32_t i = 0; i < driver->count; i++)
         driver->members[i].replica = replicas[i];
-    enum ls_status status = ls_driver_attach_gradients(driver);
+    enum ls_status status = driver->options.forward ? LS_OK : ls_driver_attach_gradients(driver);
     if (!status)
         status = ls_driver_attach_norms(driver);
     if (!status)

@@ -59,6 +59,7 @@ struct ls_driver_options {
     // ended the step, so that a replica whose step failed has all parameters as they were before
     // it, and what metrics count is added up with the sums of the step.
     bool whole_steps;
+    bool forward; // nothing is trained: the strategy brings parameters, and there are no gradients
     const struct ls_optimizer *optimizer; // of all replicas; read while opening only. NULL: none
     uint64_t seed; // of the training, for optimizers that draw random numbers
     uint64_t steps_before; // of the optimizer, that the states have had at ls_driver_attach

@@ -474,9 +474,13 @@ static int32_t range_prepare(const struct ls_strategy_host *table, uint32_t repl
                       operation->count == LS_STRATEGY_SUMS;
     const struct ls_driver_member *of = ls_driver_find_member(table, "prepare", replica);
     const bool slots = of && in_slots(of, operation->memory);
+    // Where nothing is trained there are no gradients, and nothing is to be done with them.
+    const bool nothing =
+        driver->options.forward && (operation->memory == LS_REPLICA_GRADIENTS ||
+                                    operation->memory == LS_REPLICA_SUMS_AND_GRADIENTS);
     uint32_t bucket = 0;
-    const struct ls_memory range = sums    ? sums_of(table, replica)
-                                   : slots ? find_slot(table, replica, operation, &bucket)
+    const struct ls_memory range = sums || nothing ? sums_of(table, replica)
+                                   : slots         ? find_slot(table, replica, operation, &bucket)
                                            : range_of(table, "prepare", replica, operation->memory,
                                                       operation->first, operation->count);
     if (ls_memory_is_null(range) ||
@@ -518,7 +522,7 @@ static int32_t range_prepare(const struct ls_strategy_host *table, uint32_t repl
         call.halves = ls_driver_halves(member, range);
     member->rounds = member->rounds || call.wire;
     enum ls_status status = LS_OK;
-    if (!collective->added)
+    if (!collective->added && !nothing)
         status = ls_collective_plan_open(member->communicator, &call, sums ? "sums" : label,
                                          &collective->plan);
     if (!status && collective->plan)

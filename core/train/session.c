@@ -522,7 +522,7 @@ static void name_rank(const struct ls_run *run, uint32_t rank)
 // NULL: the session does not train.
 static const struct ls_optimizer *optimizer_of(const struct ls_session *session)
 {
-    return session->need.training_examples ? &session->model->optimizer : NULL;
+    return session->trains ? &session->model->optimizer : NULL;
 }
 
 static void limit_buckets(const struct ls_run *run, struct ls_replica_options *replica)
@@ -618,7 +618,8 @@ static enum ls_status allocate_replica(void *context, uint32_t index)
     struct ls_session *session = allocating->session;
     struct ls_replica_placement *placement = &allocating->placements[index];
     enum ls_status status = LS_OK;
-    if (session->driver && !session->spread[LS_HELD_GRADIENTS])
+    placement->forward = !session->trains;
+    if (session->trains && !session->spread[LS_HELD_GRADIENTS])
         status = ls_driver_take_memory(session->driver, index, &placement->reduced);
     return status ? status : ls_replica_allocate(session->replicas[index], placement);
 }
@@ -631,12 +632,6 @@ static enum ls_status allocate_replicas(struct ls_session *session)
         (size_t)LS_HELD_KINDS * ls_replica_buckets(session->replicas[0])->all;
     struct ls_held_range *ranges = calloc(session->count * ranges_each, sizeof(*ranges));
     enum ls_status status = allocating.placements && ranges ? LS_OK : LS_OUT_OF_MEMORY;
-    struct ls_driver_held held = {0};
-    if (!status && session->driver)
-        status = ls_driver_find_held(session->driver, &held);
-    if (!status && held.placed)
-        status = refuse_elastic(session);
-    memcpy(session->spread, held.spread, sizeof(session->spread));
     for (uint32_t i = 0; !status && session->driver && i < session->count; i++)
         status = find_placement(session, i, ranges + i * ranges_each, &allocating.placements[i]);
     if (!status)
@@ -742,8 +737,8 @@ static enum ls_status open_driver(struct ls_session *session)
         .strategy = driver_plugin(run->strategy.strategy),
         .collective = collective_plugin(run),
         .transport = driver_plugin(run->strategy.transport),
-        .tuner = measures(run) ? run->tuning.tuner : NULL,
-        .wire = run->wire,
+        .tuner = session->trains && measures(run) ? run->tuning.tuner : NULL,
+        .wire = session->trains ? run->wire : 0,
         .shards = run->shards,
         .deadline_ns = run->deadline_ns,
         .cluster = session->cluster,
@@ -752,6 +747,7 @@ static enum ls_status open_driver(struct ls_session *session)
         .parts = parts,
         .threads = run->threads,
         .whole_steps = run->most_workers,
+        .forward = !session->trains,
         .optimizer = optimizer_of(session),
         .seed = run->seed,
         .steps_before = session->model->steps_done,
@@ -843,6 +839,45 @@ static enum ls_status open_strategy(struct ls_session *session)
     return agree_on_lack(session, status);
 }
 
+// Whether replicas may have parts of parameters where nothing is trained, too.
+static bool may_spread_parameters(const struct ls_session *session)
+{
+    const struct ls_opened_plugin *strategy = session->run->strategy.strategy;
+    const struct ls_strategy_interface *ops = strategy ? strategy->plugin->interface : NULL;
+    return ops && ops->parameters_ahead;
+}
+
+// What follows from a failure that was said is not said again.
+static enum ls_status close_driver(struct ls_session *session)
+{
+    char *error = NULL;
+    if (ls_group_has_logged(session->group))
+        ls_log_keep(&error);
+    for (uint32_t i = 0; session->hung && session->replicas && i < session->count; i++)
+        ls_replica_abandon(session->replicas[i]);
+    const bool closed = ls_driver_close(session->driver);
+    session->driver = NULL;
+    ls_log_keep(NULL);
+    free(error);
+    if (!closed && session->run->stuck)
+        session->run->stuck(LS_NO_REPLICA);
+    return closed ? LS_OK : LS_PEER_LOST;
+}
+
+// What replicas hold. Where each has all parameters, an evaluation needs no strategy.
+static enum ls_status ask_strategy(struct ls_session *session)
+{
+    struct ls_driver_held held = {0};
+    enum ls_status status = ls_driver_find_held(session->driver, &held);
+    memcpy(session->spread, held.spread, sizeof(session->spread));
+    if (!status && held.placed && session->trains)
+        status = refuse_elastic(session);
+    if (status || session->trains || ls_session_spreads_parameters(session))
+        return status;
+    ls_workers_unwatch(session->run, &session->watch);
+    return close_driver(session);
+}
+
 static enum ls_status make_programs_of_all(struct ls_session *session)
 {
     return agree_on_lack(session, make_programs(session));
@@ -852,7 +887,7 @@ static enum ls_status make_programs_of_all(struct ls_session *session)
 // says what replicas hold before anything is allocated.
 static enum ls_status open_session(struct ls_session *session)
 {
-    const bool trains = session->need.training_examples;
+    session->trains = session->need.training_examples;
     session->count = ls_cluster_count(session->cluster);
     if (ls_run_shares_memory(session->run))
         (void)!ls_segment_open(); // without it the transport copies
@@ -867,20 +902,22 @@ static enum ls_status open_session(struct ls_session *session)
             session, run_preparing(session, "opening the replicas", open_replica, session));
     if (!status)
         status = note_layouts(session, layout_batch(session, &session->need));
-    if (!status && trains)
+    if (!status && (session->trains || may_spread_parameters(session)))
         status = open_strategy(session);
+    if (!status && session->driver)
+        status = ask_strategy(session);
     if (!status)
         status = allocate_replicas(session);
     if (!status)
         status = make_programs_of_all(session);
-    if (!status && trains)
+    if (!status && session->driver)
         status = ls_driver_attach(session->driver, session->replicas);
     if (!status)
         status = ls_session_give_weights(session);
-    if (!status && trains)
+    if (!status && session->driver)
         status =
             ls_session_run(session, "making the parameters equal", initialize_parameters, session);
-    if (!status && trains)
+    if (!status && session->trains)
         warn_of_wire(session);
     ls_give_memory_back(); // first weights were copied one after the other
     return status;
@@ -893,7 +930,7 @@ static enum ls_status suits(struct ls_session *session, const struct ls_session_
     const struct ls_device_interface *device = session->run->device->interface;
     const bool bytes = device->memory_kind != LS_MEMORY_HOST; // what examples come as is fixed
     *out = false;
-    if (session->broken || (need->training_examples && !session->driver) ||
+    if (session->broken || (need->training_examples && !session->trains) ||
         (bytes && memcmp(need->byte_divisors, session->need.byte_divisors,
                          sizeof(need->byte_divisors)) != 0))
         return LS_OK;
@@ -981,23 +1018,6 @@ static enum ls_status destroy_replica(void *context, uint32_t index)
 {
     ls_replica_destroy(((struct ls_session *)context)->replicas[index]);
     return LS_OK;
-}
-
-// What follows from a failure that was said is not said again.
-static enum ls_status close_driver(struct ls_session *session)
-{
-    char *error = NULL;
-    if (ls_group_has_logged(session->group))
-        ls_log_keep(&error);
-    for (uint32_t i = 0; session->hung && session->replicas && i < session->count; i++)
-        ls_replica_abandon(session->replicas[i]);
-    const bool closed = ls_driver_close(session->driver);
-    session->driver = NULL;
-    ls_log_keep(NULL);
-    free(error);
-    if (!closed && session->run->stuck)
-        session->run->stuck(LS_NO_REPLICA);
-    return closed ? LS_OK : LS_PEER_LOST;
 }
 
 enum ls_status ls_session_close(struct ls_model *model)

@@ -51,7 +51,9 @@ struct ls_session {
     struct ls_run *run;
     struct ls_cluster *cluster; // the run's
     struct ls_group *group;
-    struct ls_driver *driver; // NULL: opened for evaluation only
+    // NULL: opened for evaluation only, and each replica has all parameters.
+    struct ls_driver *driver;
+    bool trains; // else opened for evaluation only
     struct ls_replica **replicas; // of this worker, by index
     // What the device lacks, as each replica has found; "": nothing. NULL: the device was named.
     char (*lacks)[LS_LACK_BYTES];

@@ -34,10 +34,11 @@ class Sharded(ProgramTest):
 class SameBits(Sharded):
     """50 steps, with averages of the weights, which lie in parts, too."""
 
-    def check(self, workers, replicas, *options, stage=1):
+    def check(self, workers, replicas, *options, stage=1, training=TRAINING):
         options = ("--steps=50", "--epochs=99", "--optimizer=adam:learning_rate=0.002,use_ema=on", *options)
-        expected = self.trained(engines.Alone(), 1, MIRRORED[0] + ",bucket=2000", MIRRORED[1], *options)
-        found = self.trained(engines.Launch(), workers, f"--strategy=sharded:stage={stage},bucket=2000", f"--replicas={replicas}", *options)
+        expected = self.trained(engines.Alone(), 1, MIRRORED[0] + ",bucket=2000", MIRRORED[1], *options, training=training)
+        found = self.trained(engines.Launch(), workers, f"--strategy=sharded:stage={stage},bucket=2000", f"--replicas={replicas}", *options,
+                             training=training)
         self.assertEqual(len(expected[0]), 50)
         self.assertEqual(found[0], expected[0])
         self.assertTrue(found[1] == expected[1], "the weights differ")
@@ -50,6 +51,18 @@ class SameBits(Sharded):
     def test_four_workers(self):
         self.check(4, 1, "--microbatches=2", stage=3)
 
+    def test_layers_that_do_not_learn(self):
+        """Some of a model, and all but the last."""
+        for frozen in ((0, 3), (0, 1, 3)):
+            layers = [("Conv2D", {"filters": 8, "kernel_size": 3, "use_bias": False}), ("BatchNormalization", {}), ("Flatten", {}),
+                      ("Dense", {"units": 24, "activation": "relu"}), ("Dense", {"units": 10, "activation": "softmax"})]
+            with open(self.path("tuned.json"), "w", encoding="ascii") as file:
+                json.dump({"class_name": "Sequential", "config": {"name": "tuned", "layers": [
+                    {"class_name": "InputLayer", "config": {"batch_shape": [None, 28, 28, 1], "name": "input"}}, *(
+                        {"class_name": kind, "config": {"name": f"layer{i}", "trainable": i not in frozen, **config}}
+                        for i, (kind, config) in enumerate(layers))]}}, file)
+            with self.subTest(frozen=frozen):
+                self.check(2, 2, stage=3, training=("train", "--model=" + self.path("tuned.json"), *TRAINING[2:]))
 
     def test_tiles_read_one_small_bucket_each(self):
         for model, shape in (("cnn", "28x28x1"), ("resnet", "32x32x3")):

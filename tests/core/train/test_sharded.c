@@ -3,6 +3,7 @@
 // tests/programs/test_sharded.py has several.
 #include "core/train/model_calls.h"
 #include "core/train/session.h"
+#include "core/train/session_values.h"
 #include "tests/core/train/support.h"
 #include "tests/support/suite.h"
 
@@ -400,6 +401,74 @@ START_TEST(what_does_not_learn_is_in_parts)
 }
 END_TEST
 
+// Where nothing was trained: 4 bytes a parameter in parts and two buckets, and a training goes on
+// afterwards.
+START_TEST(an_evaluation_alone_has_its_parts)
+{
+    const uint32_t replicas = (uint32_t)_i + 2;
+    static const char *const with[] = {"mirrored:collective=ring,bucket=170000",
+                                       "sharded:bucket=170000", "sharded:stage=3,bucket=170000"};
+    const double count = 287810, bucket = 40200;
+    const double parts = 4 * count / replicas + 8 * bucket;
+    struct ls_scores found[3];
+    static float outputs[3][2][10 * 64];
+    struct ls_model *models[3];
+    struct ls_run *runs[3];
+    for (int i = 0; i < 3; i++) {
+        const double expected = i == 2 ? parts : 4 * count;
+        runs[i] = run_of(with[i], replicas);
+        models[i] = deep_model(runs[i], "adam", false);
+        OK(ls_predict(models[i], train, BATCH, outputs[i][0]));
+        OK(ls_evaluate(models[i], train, BATCH, &found[i]));
+        ck_assert_double_eq_tol((double)bytes_of(models[i], replicas), expected, 0.02 * expected);
+        ck_assert_int_eq(ls_session_spreads_parameters(models[i]->session), i == 2);
+        fit(models[i], 3);
+        OK(ls_predict(models[i], train, BATCH, outputs[i][1]));
+        ck_assert_double_eq(found[i].metrics.list[0].value, found[0].metrics.list[0].value);
+        ck_assert_mem_eq(outputs[i], outputs[0], sizeof(outputs[0]));
+    }
+    expect_equal(models[0], models[1]);
+    expect_equal(models[0], models[2]);
+    ck_assert_uint_eq(errors, 0);
+    for (int i = 0; i < 3; i++) {
+        ls_model_close(models[i]);
+        ls_run_close(runs[i]);
+    }
+}
+END_TEST
+
+// A model whose parameters fit no replica is evaluated on four, from what was saved.
+START_TEST(a_model_that_does_not_fit_one_replica_is_evaluated_on_four)
+{
+    static const char *const with[] = {"mirrored", "sharded", "sharded:stage=3,bucket=170000"};
+    struct ls_run *run = run_of("mirrored", 1);
+    struct ls_model *model = deep_model(run, "adam", false);
+    struct ls_scores expected, found;
+    fit(model, 3);
+    OK(ls_evaluate(model, train, 8, &expected));
+    OK(ls_save_model(model, SAVED));
+    ls_model_close(model);
+    ls_run_close(run);
+    for (int i = 0; i < 3; i++) {
+        const struct ls_run_options options = {.strategy = with[i],
+                                               .device = "cpu:memory=1000000",
+                                               .replicas = 4,
+                                               .threads = 1,
+                                               .seed = 5};
+        OK(ls_run_open(&options, &run));
+        model = deep_model(run, "adam", false);
+        OK(ls_load_model(model, SAVED));
+        ck_assert_int_eq(ls_evaluate(model, train, 8, &found), i == 2 ? LS_OK : LS_OUT_OF_MEMORY);
+        ck_assert_int_eq(errors == 0, i == 2);
+        forget_errors();
+        ls_model_close(model);
+        ls_run_close(run);
+    }
+    for (size_t i = 0; i < expected.metrics.count; i++)
+        ck_assert_double_eq_tol(found.metrics.list[i].value, expected.metrics.list[i].value, 1e-5);
+}
+END_TEST
+
 static enum ls_status train_within(const char *strategy, const char *device, uint32_t replicas)
 {
     struct ls_run *run = NULL;
@@ -622,7 +691,9 @@ int main(void)
     tcase_add_loop_test(cases, norms_are_those_of_mirrored, 0, STAGES);
     tcase_add_loop_test(cases, each_stage_takes_the_memory_of_its_parts, 0, 4);
     tcase_add_loop_test(cases, what_does_not_learn_is_in_parts, 0, 3);
+    tcase_add_loop_test(cases, an_evaluation_alone_has_its_parts, 0, 3);
     tcase_add_test(cases, a_model_that_does_not_fit_one_replica_trains_on_four);
+    tcase_add_test(cases, a_model_that_does_not_fit_one_replica_is_evaluated_on_four);
     tcase_add_loop_test(cases, a_saved_training_goes_on_in_any_world, 0, 12);
     tcase_add_loop_test(cases, a_saved_training_goes_on_with_other_layers, 0, 16);
     tcase_add_loop_test(cases, values_in_parts_go_one_by_one, 0, 2);
