@@ -64,6 +64,21 @@ class SameBits(Sharded):
             with self.subTest(frozen=frozen):
                 self.check(2, 2, stage=3, training=("train", "--model=" + self.path("tuned.json"), *TRAINING[2:]))
 
+    def test_evaluate_and_predict(self):
+        saved, found = self.path("saved.safetensors"), {}
+        self.assertEqual(self.lockstep(*TRAINING, "--save-weights=" + saved).code, DONE)
+        common = ("--model=cnn", DATA, "--split=train", "--threads=1", "--quiet", "--batch=10", "--initial-weights=" + saved)
+        for strategy, workers in (("mirrored", 1), ("sharded:stage=3,bucket=20000", 1), ("sharded:stage=3,bucket=20000", 2)):
+            engine = engines.Launch() if workers > 1 else engines.Alone()
+            options = (*common, "--strategy=" + strategy, f"--replicas={4 // workers}")
+            report, outputs = self.path("report.json"), self.path("outputs.npy")
+            for command in (("evaluate", *options, "--report=" + report), ("predict", *options, "--out=" + outputs)):
+                done = engine.run([LOCKSTEP, *command], workers, self.folder)
+                self.assertEqual(set(done.codes), {DONE}, done.out + done.err)
+            with open(report) as file, open(outputs, "rb") as data:
+                found[strategy, workers] = json.load(file)["loss"], data.read()
+        self.assertEqual(len(set(found.values())), 1)
+
     def test_tiles_read_one_small_bucket_each(self):
         for model, shape in (("cnn", "28x28x1"), ("resnet", "32x32x3")):
             training = ("train", "--model=" + model, f"--dataset=synthetic:shape={shape},classes=10,examples=48", "--device=cpu", "--threads=1",
