@@ -98,9 +98,9 @@ static enum ls_status tune(const struct ls_driver *driver, struct ls_tuner *tune
 enum ls_status ls_driver_open_gradients(struct ls_driver *driver)
 {
     const struct ls_driver_options *options = &driver->options;
-    enum ls_status status =
-        ls_driver_open_communicators(driver, &options->collective, &options->transport, "gradients",
-                                     false, &driver->communicators);
+    const char *name = driver->ops->parameters_ahead ? "variables" : "gradients"; // that travel
+    enum ls_status status = ls_driver_open_communicators(
+        driver, &options->collective, &options->transport, name, false, &driver->communicators);
     if (!status && options->tuner)
         status = tune(driver, options->tuner);
     for (uint32_t i = 0; !status && i < driver->count; i++)

@@ -21,9 +21,14 @@ static const struct ls_trace_label validation_span = {.category = "validation",
 
 #define ENDS (UINT64_C(1) << 63)
 
+// Batches after which workers that wait in each for each other's parameters ask whether somebody
+// was interrupted.
+#define BATCHES_BETWEEN 16
+
 struct evaluation {
     struct ls_session *session;
     uint64_t first, steps; // batches of the dataset
+    uint64_t from, to; // of `steps`, those under way
     double (*sums)[LS_STATISTICS]; // by index; NULL: of a prediction
     // With logical shards: (index, statistics and what metrics count). NULL: `sums` has them.
     struct ls_exact_sum *exact;
@@ -153,14 +158,19 @@ static bool may_begin(struct evaluation *evaluation, uint64_t step)
     return true;
 }
 
+// Other workers wait in each batch for the parameters that this one holds.
+static bool is_awaited(const struct ls_session *session)
+{
+    return ls_cluster_workers(session->cluster) > 1 && session->spread[LS_HELD_PARAMETERS];
+}
+
 // [replica thread]
 static enum ls_status evaluate_shares(void *context, uint32_t index)
 {
     struct evaluation *evaluation = context;
     struct ls_session *session = evaluation->session;
     const bool alone = ls_cluster_workers(session->cluster) == 1;
-    // Other workers wait in each batch for the parameters that this one holds.
-    const bool awaited = !alone && session->spread[LS_HELD_PARAMETERS];
+    const bool awaited = is_awaited(session);
     enum ls_status status = LS_OK;
     if (ls_session_is_lost(session, index))
         return LS_OK;
@@ -169,15 +179,15 @@ static enum ls_status evaluate_shares(void *context, uint32_t index)
     if (status)
         return status;
     ls_trace_begin(&validation_span, 0);
-    for (uint64_t step = 0; !status && step < evaluation->steps && may_begin(evaluation, step);
-         step++) {
+    for (uint64_t step = evaluation->from;
+         !status && step < evaluation->to && may_begin(evaluation, step); step++) {
         ls_trace_begin(&batch_span, step + 1);
         tell(evaluation, index, step, true);
         status = evaluate_batch(evaluation, index, step);
         ls_trace_end();
         if (!status)
             tell(evaluation, index, step, false);
-        // Workers cannot know in which batch another one was interrupted: they end at the last.
+        // Workers cannot know in which batch another one was interrupted.
         if (!status && !awaited &&
             ((alone && session->run->interrupted) || atomic_load(&evaluation->answer)))
             atomic_fetch_or(&evaluation->begun, ENDS);
@@ -209,6 +219,37 @@ void ls_session_clear_counts(struct ls_session *session)
         ls_replica_clear_counts(session->replicas[i]);
 }
 
+// What interrupts one worker interrupts all.
+static enum ls_status compare_interruptions(const struct ls_session *session)
+{
+    struct ls_run *run = session->run;
+    struct ls_worker_word word = {.interrupted = run->interrupted, .signal = run->interrupted_by};
+    const enum ls_status status = ls_workers_combine(run, &word);
+    if (status || !word.interrupted)
+        return status;
+    atomic_store(&run->interrupted_by, word.signal);
+    ls_run_interrupt(run);
+    return LS_INTERRUPTED;
+}
+
+static enum ls_status evaluate_batches(struct evaluation *evaluation)
+{
+    struct ls_session *session = evaluation->session;
+    const uint64_t most = is_awaited(session) ? BATCHES_BETWEEN : evaluation->steps;
+    enum ls_status status = LS_OK;
+    evaluation->to = 0;
+    do {
+        const uint64_t left = evaluation->steps - evaluation->to;
+        evaluation->from = evaluation->to;
+        evaluation->to += left < most ? left : most;
+        status = ls_session_run(session, evaluation->outputs ? "predicting" : "evaluating",
+                                evaluate_shares, evaluation);
+        if (!status && evaluation->to < evaluation->steps)
+            status = compare_interruptions(session);
+    } while (!status && evaluation->to < evaluation->steps);
+    return status;
+}
+
 static enum ls_status evaluate_once(struct evaluation *evaluation, const struct ls_dataset *dataset)
 {
     struct ls_session *session = evaluation->session;
@@ -232,8 +273,7 @@ static enum ls_status evaluate_once(struct evaluation *evaluation, const struct 
     if (!status) {
         session->stream = stream;
         session->model->stepping = evaluation->batches; // replicas are in their batches
-        status = ls_session_run(session, evaluation->outputs ? "predicting" : "evaluating",
-                                evaluate_shares, evaluation);
+        status = evaluate_batches(evaluation);
         session->model->stepping = false;
         session->stream = session->input.all;
     }

@@ -8,7 +8,7 @@ import subprocess
 import time
 
 import engines
-from support import DONE, FAILED, LOCKSTEP, USAGE, ProgramTest, main
+from support import DONE, FAILED, INTERRUPTED, LOCKSTEP, USAGE, ProgramTest, main
 
 DATA = "--dataset=synthetic:shape=28x28x1,classes=10,examples=96"
 TRAINING = ("train", "--model=cnn", DATA, "--threads=1", "--seed=3", "--quiet", "--batch=30")
@@ -181,6 +181,21 @@ class Memory(Sharded):
             for strategy, saves in ((whole, True), (parts, True), (parts, "again")):
                 self.assertLess(peaks[strategy, saves], peaks[strategy, False] + 20, peaks)
             self.assertGreater(peaks[mirrored, True], peaks[mirrored, False] + 60, peaks)  # so it would be seen
+
+
+class Interrupted(Sharded):
+    def test_an_evaluation_ends_for_all_workers_soon(self):
+        """Of batches for some minutes."""
+        data = "--dataset=synthetic:shape=28x28x1,classes=10,examples=100000"
+        for command in (("evaluate",), ("predict", "--out=" + self.path("outputs.npy"))):
+            process = subprocess.Popen([LOCKSTEP, "launch", "-n2", "--", LOCKSTEP, *command, "--model=cnn", data, "--split=train", "--threads=1",
+                                        "--batch=2", "--strategy=sharded:stage=3,bucket=20000"], cwd=self.folder,
+                                       stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            time.sleep(3)
+            with open(f"/proc/{process.pid}/task/{process.pid}/children") as file:
+                os.kill(int(file.read().split()[1]), signal.SIGINT)
+            said, _ = process.communicate(timeout=100)
+            self.assertEqual(process.returncode, INTERRUPTED, said)
 
 
 class Refused(Sharded):
