@@ -261,6 +261,14 @@ static enum ls_status give_parameters(struct ls_session *session)
     return status;
 }
 
+enum ls_status ls_session_write_parameter(struct ls_session *session, uint32_t parameter,
+                                          const float *values)
+{
+    struct giving giving = {.session = session, .parameter = parameter, .values = {values}};
+    const enum ls_status status = ls_session_synchronise(session);
+    return status ? status : ls_session_run(session, "setting a variable", give_parameter, &giving);
+}
+
 // [replica thread]
 static enum ls_status note_given(void *context, uint32_t index)
 {

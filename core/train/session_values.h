@@ -35,6 +35,9 @@ LS_STATUS ls_session_read(struct ls_session *session, uint32_t parameter, int st
 // A parameter of parts that the host does not have, once steps have ended. LS_FAILED (logged): it is
 // not finite.
 LS_STATUS ls_session_read_parameter(struct ls_session *session, uint32_t parameter, float *out);
+// Each replica takes its part of the values, which all workers give, once steps have ended.
+LS_STATUS ls_session_write_parameter(struct ls_session *session, uint32_t parameter,
+                                     const float *values);
 // After a failure: says so where parts lie on several workers, and these have not made the same
 // calls. Takes NULL.
 void ls_session_say_who_reads(const struct ls_session *session, const char *scope);

@@ -190,18 +190,24 @@ enum ls_status ls_write_variable(struct ls_model *model, uint32_t index, const f
     enum ls_status status = need("ls_set_variable", model, values, "values");
     if (!status)
         status = find_place(model, index, &place);
+    // What no replica has as a whole goes to its parts, and nothing else comes to the host.
+    const bool parts =
+        !status && model->session && ls_session_ahead_in_parts(model->session, LS_TAKE_WEIGHTS);
     if (!status)
-        status = ls_bring_variables(model);
+        status = parts ? ls_variables_check_resting(model) : ls_bring_variables(model);
+    if (!status && parts)
+        status = ls_session_write_parameter(model->session, place, values);
     if (status)
         return status;
-    memcpy(model->weights[place], values, variable_bytes(model, place));
+    if (!parts)
+        memcpy(model->weights[place], values, variable_bytes(model, place));
     struct ls_hash *hash = ls_hash_create();
     if (!hash)
         return LS_OUT_OF_MEMORY;
     ls_hash_add(hash, values, variable_bytes(model, place));
     model->set_key = ls_random_key(ls_random_key(model->set_key, place + 1), ls_hash_get(hash));
     ls_hash_destroy(hash);
-    model->assigned = true;
+    model->assigned = model->assigned || !parts;
     ls_model_learn_numbers(model);
     return LS_OK;
 }

@@ -634,9 +634,18 @@ START_TEST(values_in_parts_go_one_by_one)
         OK(ls_get_variable(mirrored, i, values));
         OK(ls_get_variable(sharded, i, values + about.elements));
         ck_assert_mem_eq(values, values + about.elements, about.elements * sizeof(*values));
+        for (uint64_t k = 0; k < about.elements; k++)
+            values[k] *= 0.5F;
+        OK(ls_set_variable(mirrored, i, values));
+        OK(ls_set_variable(sharded, i, values));
         free(values);
     }
     ck_assert(sharded->ahead && !sharded->weights && !sharded->states[0]);
+    fit(mirrored, 5);
+    fit(sharded, 5);
+    OK(ls_session_give_assigned(mirrored->session));
+    ck_assert_uint_eq(hash_of(sharded, 4), hash_of(mirrored, 4));
+    ck_assert(!sharded->weights && !sharded->states[0]);
     // A saved model goes to the replicas one by one, too.
     OK(ls_load_model(sharded, SAVED));
     fit(sharded, 1);
