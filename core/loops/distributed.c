@@ -427,6 +427,8 @@ enum ls_status ls_run_step_function(struct ls_distributed *dataset,
         return ls_run_end_interruption(model->run, status);
     status = run_replicas(dataset, &run);
     if (status) {
+        if (model->session->broken && dataset->evaluates)
+            ls_session_rescue(model->session);
         if (model->session->broken && dataset->evaluates &&
             ls_session_ahead_in_parts(model->session, LS_TAKE_WEIGHTS))
             ls_warn("ls_strategy_run",

@@ -37,6 +37,7 @@ static enum ls_status conclude(struct ls_model *model, enum ls_status status)
     if (session->hung)
         model->refused = LS_REFUSED_HUNG;
     const uint64_t steps = model->steps_done;
+    ls_session_rescue(model->session);
     const enum ls_status closed = ls_session_close(model);
     ls_model_say_back(model, steps);
     return status ? status : closed;

@@ -163,6 +163,9 @@ LS_STATUS ls_session_compare(struct ls_session *session);
 // Copies the model's parameters and, where it has it, optimizer state to the replicas and stores,
 // where variables were set on the host since. [main thread, while the replicas rest]
 LS_STATUS ls_session_give_assigned(struct ls_session *session);
+// An evaluation failed, which changes no parameters, and the session is going to be closed: what
+// replicas of a single worker have in parts comes to the host, if it can.
+void ls_session_rescue(struct ls_session *session);
 // Whether the replicas compute in host memory, which stays readable when a device fails.
 bool ls_session_in_host_memory(const struct ls_session *session);
 

@@ -724,3 +724,10 @@ enum ls_status ls_session_take(struct ls_session *session, enum ls_take what)
     model->states_ahead = model->states_ahead && !states;
     return LS_OK;
 }
+
+void ls_session_rescue(struct ls_session *session)
+{
+    if (!session->hung && ls_cluster_workers(session->cluster) == 1 &&
+        ls_session_ahead_in_parts(session, LS_TAKE_WEIGHTS))
+        (void)!ls_session_take(session, LS_TAKE_ALL);
+}
