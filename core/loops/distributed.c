@@ -253,7 +253,8 @@ static enum ls_status check_end(struct ls_replica_context *replica, enum ls_stat
 static enum ls_status leave(struct ls_replica_context *replica, enum ls_status status)
 {
     struct ls_distributed *dataset = replica->dataset;
-    if (replica->part == LS_PART_APPLIED || (replica->part != LS_PART_NONE && status))
+    if (replica->part == LS_PART_APPLIED || (replica->forwarded && dataset->evaluates && !status) ||
+        (replica->part != LS_PART_NONE && status))
         return status;
     int32_t none = LS_OK;
     atomic_compare_exchange_strong(&dataset->status, &none, (int32_t)status);

@@ -195,10 +195,14 @@ static enum ls_status forward_evaluation(struct ls_replica_context *replica)
 {
     struct ls_replica *own = replica_of(replica);
     memset(replica->sums, 0, sizeof(replica->sums));
-    struct ls_driver *driver = replica->dataset->model->session->driver;
+    const struct ls_session *session = replica->dataset->model->session;
+    const enum ls_status joined = session->spread[LS_HELD_PARAMETERS] ? join(replica) : LS_OK;
+    if (joined)
+        return joined;
     const enum ls_status status =
-        driver ? ls_driver_evaluate(driver, replica->index, &replica->batch, replica->sums)
-               : ls_replica_evaluate(own, &replica->batch, replica->sums);
+        session->driver
+            ? ls_driver_evaluate(session->driver, replica->index, &replica->batch, replica->sums)
+            : ls_replica_evaluate(own, &replica->batch, replica->sums);
     const enum ls_status ended = ls_replica_evaluate_end(own, status ? NULL : replica->sums);
     return status ? status : ended;
 }
