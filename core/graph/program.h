@@ -124,8 +124,8 @@ struct ls_program_options {
     int64_t batch; // examples of this replica, at least 1
     enum ls_purpose purpose;
     struct ls_branch *branch; // of training; lives longer than the program; NULL: none
-    // By place of the plan: its bucket. Steps that read parameters of several are
-    // not tiled together. Lives as long as the program; NULL: all parameters are there at once.
+    // By place of the plan: its bucket. Steps that read parameters of several are not tiled
+    // together. Lives as long as the program; NULL: all parameters are there at once.
     const uint32_t *buckets;
 };
 

@@ -310,9 +310,10 @@ static struct ls_memory range_of(const struct ls_strategy_host *table, const cha
     const struct ls_driver_member *member = ls_driver_find_member(table, call, replica);
     if (!member)
         return nowhere;
-    const bool frozen = memory == LS_REPLICA_PARAMETERS || memory == LS_REPLICA_ROOM_AND_PARAMETERS;
+    const bool parameters = // of which frozen ones are behind
+        memory == LS_REPLICA_PARAMETERS || memory == LS_REPLICA_ROOM_AND_PARAMETERS;
     const uint64_t all =
-        (frozen ? ls_driver_of(table)->plan->flat_bytes / sizeof(float) : table->flat_count) +
+        (parameters ? ls_driver_of(table)->plan->flat_bytes / sizeof(float) : table->flat_count) +
         (is_longer(memory) ? LS_STRATEGY_SUMS : 0);
     const struct ls_memory buffer =
         in_slots(member, memory) ? nowhere : buffer_of(member->replica, memory);

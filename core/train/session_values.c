@@ -110,8 +110,8 @@ static struct ls_held_range held_of(const struct ls_strategy_placement *placemen
     return (struct ls_held_range){range->first, range->count};
 }
 
-// Puts together what ranks hold of a parameter, or of a state of a trained one, as it lies in the flat buffers. `place`: of
-// the plan; `values`: room for its bytes.
+// Puts together what ranks hold of a parameter, or of a state of a trained one, as it lies in the
+// flat buffers. `place`: of the plan; `values`: room for its bytes.
 static enum ls_status collect(const struct ls_session *session, uint32_t place, uint32_t buffer,
                               float *values)
 {
