@@ -191,9 +191,13 @@ class Interrupted(Sharded):
             process = subprocess.Popen([LOCKSTEP, "launch", "-n2", "--", LOCKSTEP, *command, "--model=cnn", data, "--split=train", "--threads=1",
                                         "--batch=2", "--strategy=sharded:stage=3,bucket=20000"], cwd=self.folder,
                                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            workers, end = [], time.monotonic() + 60
+            while len(workers) < 2 and time.monotonic() < end:
+                time.sleep(0.05)
+                with open(f"/proc/{process.pid}/task/{process.pid}/children") as file:
+                    workers = file.read().split()
             time.sleep(3)
-            with open(f"/proc/{process.pid}/task/{process.pid}/children") as file:
-                os.kill(int(file.read().split()[1]), signal.SIGINT)
+            os.kill(int(workers[1]), signal.SIGINT)
             said, _ = process.communicate(timeout=100)
             self.assertEqual(process.returncode, INTERRUPTED, said)
 
