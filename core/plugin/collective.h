@@ -70,6 +70,13 @@ struct ls_collective_call {
     // like that.
     const uint32_t *hosts;
     const struct ls_host *host; // for options and messages
+    // What else is known of the network. Ask LS_HAS(call, order) first: older hosts end above.
+    // The network card that each rank uses, `world` numbers, counted from 0 over all hosts; equal
+    // numbers share a card. NULL: unknown.
+    const uint32_t *cards;
+    // All ranks, each once, so that neighbours in this list, and its last and first rank, are near
+    // each other. NULL: the order of ranks.
+    const uint32_t *order;
 };
 
 // Where a range is.
@@ -233,6 +240,9 @@ struct ls_collective_interface {
 // Chunks begin at multiples of this many elements, so that ranks do not share cache lines.
 #define LS_CHUNK_ALIGNMENT 64
 
+// As much as is sent in the time that a message costs, where a schedule has to guess: 64 KiB.
+#define LS_MESSAGE_BYTES UINT64_C(65536)
+
 // Part `index` of `parts` of a range of the data buffer. The parts are as equal as whole multiples
 // of LS_CHUNK_ALIGNMENT allow; some may be empty.
 static inline struct ls_range ls_part(struct ls_range range, uint64_t index, uint64_t parts)
@@ -260,6 +270,18 @@ static inline uint64_t ls_divisor_near_root(uint64_t world)
         if (world % i == 0)
             divisor = i;
     return divisor;
+}
+
+// Into how many segments a buffer is best cut whose pieces of `bytes` bytes need `rounds` rounds, one
+// segment behind the other: (rounds + S - 1) (m + bytes / S), where a message costs as much as m
+// bytes, is least where S S = (rounds - 1) bytes / m. At least 1, at most 1024.
+static inline uint64_t ls_best_segments(uint64_t rounds, uint64_t bytes)
+{
+    const uint64_t messages = bytes / LS_MESSAGE_BYTES;
+    uint64_t segments = 1;
+    while (segments < 1024 && (segments + 1) * (segments + 1) <= (rounds - 1) * messages)
+        segments++;
+    return segments;
 }
 
 // `count` elements of the data buffer from element `offset`.

@@ -48,6 +48,7 @@ struct ls_verify_case {
     uint32_t root;
     uint32_t ranks_per_host; // so many neighbours share a host; 0: unknown
     const uint32_t *hosts; // instead, where they are given; borrowed
+    const uint32_t *cards, *order; // borrowed; NULL: unknown
     uint64_t count;
     uint32_t element_bytes;
     bool halves; // an all-reduce whose messages are of 16 bits (core/schedule/compile.h)

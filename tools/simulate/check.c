@@ -3,6 +3,8 @@
 // and takes LS_VERIFY_STEPS of them; so no world takes it longer than a minute.
 #include "tools/simulate/check.h"
 
+#include "tools/simulate/surroundings.h"
+
 #include "core/base/log.h"
 #include "core/schedule/schedule.h"
 #include "core/schedule/verify.h"
@@ -39,11 +41,13 @@ static bool fits(const struct ls_simulation *simulation, uint32_t world)
     const uint32_t ranks[] = {0, world / 2, world - 1};
     struct ls_collective_call call = call_in(simulation, world, simulation->count);
     uint64_t most = 0;
-    uint32_t *hosts;
+    struct ls_surroundings around;
     if (world > LS_VERIFY_WORLD || simulation->count > LS_VERIFY_COUNT ||
-        ls_uniform_hosts(world, ranks_per_host(simulation), &hosts))
+        ls_surroundings_init(simulation->network, world, &around))
         return false;
-    call.hosts = hosts;
+    call.hosts = around.hosts;
+    call.cards = around.cards;
+    call.order = around.order;
     for (size_t i = 0; i < sizeof(ranks) / sizeof(*ranks); i++) {
         call.rank = ranks[i];
         struct ls_schedule_size size = {0};
@@ -53,7 +57,7 @@ static bool fits(const struct ls_simulation *simulation, uint32_t world)
         }
         most = size.steps + size.rounds > most ? size.steps + size.rounds : most;
     }
-    free(hosts);
+    ls_surroundings_finish(&around);
     return most * world <= LS_VERIFY_STEPS;
 }
 
@@ -93,15 +97,21 @@ static enum ls_status verify(const struct ls_simulation *simulation, const char 
                              const char *text, uint32_t world, uint64_t count, uint32_t *verdict)
 {
     const struct ls_collective_call call = call_in(simulation, world, count);
+    struct ls_surroundings around;
+    enum ls_status status = ls_surroundings_init(simulation->network, world, &around);
+    if (status)
+        return status;
     const struct ls_verify_case verified = {.operation = call.operation,
                                             .world = world,
                                             .root = call.root,
-                                            .ranks_per_host = ranks_per_host(simulation),
+                                            .hosts = around.hosts,
+                                            .cards = around.cards,
+                                            .order = around.order,
                                             .count = count,
                                             .element_bytes = call.element_bytes};
     struct ls_verification found;
-    const enum ls_status status =
-        ls_verify_schedule(simulation->collective, simulation->host, &verified, &found);
+    status = ls_verify_schedule(simulation->collective, simulation->host, &verified, &found);
+    ls_surroundings_finish(&around);
     if (status)
         return status;
     *verdict = found.verdict;

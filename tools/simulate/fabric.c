@@ -21,7 +21,7 @@ static uint32_t largest_divisor(uint32_t value, uint32_t most)
 }
 
 // Largest side first; as even as the divisors of the world allow.
-static void choose_sides(struct ls_network *network, uint32_t world)
+void ls_fabric_choose_sides(struct ls_network *network, uint32_t world)
 {
     uint32_t rest = world;
     for (uint32_t i = network->dimensions; i > 1; i--) {
@@ -111,7 +111,7 @@ enum ls_status ls_fabric_create(const struct ls_network *network, uint32_t world
     struct ls_fabric fabric = {.network = *network, .world = world};
     if (network->topology == LS_TOPOLOGY_TORUS) {
         if (!network->sides[0])
-            choose_sides(&fabric.network, world);
+            ls_fabric_choose_sides(&fabric.network, world);
         const enum ls_status status = check_sides(&fabric.network, world);
         if (status)
             return status;
@@ -158,14 +158,16 @@ static uint32_t torus_route(const struct ls_fabric *fabric, uint32_t from, uint3
     return count;
 }
 
+uint32_t ls_network_card(const struct ls_network *network, uint32_t rank)
+{
+    const uint64_t place = rank % network->ranks_per_node;
+    return rank / network->ranks_per_node * network->cards_per_node +
+           (uint32_t)(place * network->cards_per_node / network->ranks_per_node);
+}
+
 static uint32_t card_of(const struct ls_fabric *fabric, uint32_t rank)
 {
-    const struct ls_network *network = &fabric->network;
-    const uint32_t place = rank % network->ranks_per_node;
-    const uint32_t card =
-        (uint32_t)((uint64_t)place * network->cards_per_node / network->ranks_per_node);
-    return fabric->first_card +
-           2 * (rank / network->ranks_per_node * network->cards_per_node + card);
+    return fabric->first_card + 2 * ls_network_card(&fabric->network, rank);
 }
 
 // Out of the card, up to the layer where the two sides meet, down again, and in.

@@ -23,6 +23,12 @@ struct ls_fabric {
 LS_STATUS ls_fabric_create(const struct ls_network *network, uint32_t world, struct ls_fabric *out);
 void ls_fabric_finish(struct ls_fabric *fabric); // takes a zeroed one
 
+// Sets the sides of a torus, as even as the world allows, largest first.
+void ls_fabric_choose_sides(struct ls_network *network, uint32_t world);
+
+// The card that a rank uses, counted over all nodes.
+uint32_t ls_network_card(const struct ls_network *network, uint32_t rank);
+
 // Writes the links from one rank to another into `links` (`longest` of them), returns their number; `latency` gets
 // the seconds that a message travels.
 uint32_t ls_fabric_route(const struct ls_fabric *fabric, uint32_t from, uint32_t to,

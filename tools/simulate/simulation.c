@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A simulation from its checks to its result; events.c follows the messages.
 #include "tools/simulate/simulator.h"
+#include "tools/simulate/surroundings.h"
 
 #include "core/base/log.h"
 #include "core/base/random.h"
@@ -188,22 +189,22 @@ static enum ls_status simulate(struct simulator *simulator, const struct ls_coll
     return simulator->status;
 }
 
-// `hosts` is for free().
 static enum ls_status call_of(const struct ls_simulation *simulation,
-                              struct ls_collective_call *out, uint32_t **hosts)
+                              struct ls_collective_call *out, struct ls_surroundings *around)
 {
-    const uint32_t ranks_per_node = simulation->network->ranks_per_node;
     const enum ls_status status =
-        ls_uniform_hosts(simulation->world, ranks_per_node > 1 ? ranks_per_node : 0, hosts);
+        ls_surroundings_init(simulation->network, simulation->world, around);
     *out = (struct ls_collective_call){
         .struct_size = sizeof(struct ls_collective_call),
         .operation = simulation->operation,
         .world = simulation->world,
         .root = simulation->root,
-        .hosts = *hosts,
+        .hosts = around->hosts,
         .count = simulation->count,
         .element_bytes = simulation->element_bytes,
         .host = simulation->host,
+        .cards = around->cards,
+        .order = around->order,
     };
     return status;
 }
@@ -220,9 +221,9 @@ enum ls_status ls_simulation_fits(const struct ls_simulation *simulation)
     const uint32_t ranks[] = {0, world / 3, world / 2, world - 1};
     const uint64_t limit = memory_limit_of(simulation);
     struct ls_collective_call call;
-    uint32_t *hosts;
+    struct ls_surroundings around;
     uint64_t least = UINT64_MAX;
-    if (call_of(simulation, &call, &hosts))
+    if (call_of(simulation, &call, &around))
         return LS_OUT_OF_MEMORY;
     for (size_t i = 0; i < sizeof(ranks) / sizeof(*ranks); i++) {
         call.rank = ranks[i];
@@ -234,7 +235,7 @@ enum ls_status ls_simulation_fits(const struct ls_simulation *simulation)
         }
         least = size.steps < least ? size.steps : least;
     }
-    free(hosts);
+    ls_surroundings_finish(&around);
     const double needed = (double)least * sizeof(uint32_t) * world; // a step has a state
     if (needed <= (double)limit)
         return LS_OK;
@@ -250,8 +251,8 @@ enum ls_status ls_simulation_fits(const struct ls_simulation *simulation)
 enum ls_status ls_simulate(const struct ls_simulation *simulation, struct ls_simulation_result *out)
 {
     struct ls_collective_call call;
-    uint32_t *hosts;
-    enum ls_status status = call_of(simulation, &call, &hosts);
+    struct ls_surroundings around;
+    enum ls_status status = call_of(simulation, &call, &around);
     struct simulator simulator = {
         .simulation = simulation,
         .memory_limit = memory_limit_of(simulation),
@@ -260,7 +261,7 @@ enum ls_status ls_simulate(const struct ls_simulation *simulation, struct ls_sim
     };
     if (!status)
         status = simulate(&simulator, &call);
-    free(hosts);
+    ls_surroundings_finish(&around);
     if (!status)
         write_result(&simulator, out);
     finish(&simulator);

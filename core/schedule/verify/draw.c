@@ -238,6 +238,8 @@ static int32_t build_schedule(struct drawing *drawing,
         .count = verified->count,
         .element_bytes = verified->element_bytes,
         .host = &drawing->host,
+        .cards = verified->cards,
+        .order = verified->order,
     };
     struct ls_schedule schedule = {
         .struct_size = sizeof(schedule),
