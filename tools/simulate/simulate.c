@@ -457,6 +457,7 @@ static void write_row(struct settings *settings, const struct collective *collec
     ls_rows_count(rows, "rounds", result->rounds);
     ls_rows_count(rows, "messages", result->messages);
     ls_rows_count(rows, "sent_bytes", result->sent_bytes);
+    ls_rows_text(rows, "rings", result->rings);
 }
 
 // Where the time of one cell of the table is kept.
@@ -496,6 +497,7 @@ static enum ls_status simulate_one(struct settings *settings, size_t c, size_t w
     struct ls_simulation simulation = simulation_of(settings, collective, settings->operation,
                                                     (uint32_t)world_at(settings, w), bytes);
     uint32_t verified_world = 0;
+    simulation.rings = settings->json != NULL;
     const enum ls_status status =
         simulate_watched(settings, collective, &simulation, &verified_world, &result);
     if (status)
@@ -503,6 +505,7 @@ static enum ls_status simulate_one(struct settings *settings, size_t c, size_t w
     settings->seconds[cell(settings, c, w, s)] = result.seconds;
     write_row(settings, collective, &simulation, simulation.count * simulation.element_bytes,
               verified_world, &result);
+    free(result.rings);
     return LS_OK;
 }
 

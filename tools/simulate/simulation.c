@@ -131,6 +131,7 @@ static void write_result(const struct simulator *simulator, struct ls_simulation
         .steps = simulator->steps_done,
         .rounds = simulator->outline.round_count,
         .sent_bytes = simulator->sent_bytes,
+        .rings = simulation->rings ? ls_outline_rings(&simulator->outline) : NULL,
     };
     if (busy > 0)
         ls_fabric_link_text(&simulator->fabric, busiest, out->busiest, sizeof(out->busiest));

@@ -32,6 +32,7 @@ struct ls_simulation {
     uint64_t seed;
     uint64_t memory_limit; // bytes; 0: three quarters of this machine's
     struct ls_simulation_progress *progress; // optional
+    bool rings; // the result shall have them
 };
 
 // For a watching thread; relaxed atomics.
@@ -48,6 +49,7 @@ struct ls_simulation_result {
     uint64_t messages, steps;
     uint32_t rounds; // of the rank that has most
     uint64_t sent_bytes; // by all ranks
+    char *rings; // orders of ranks, if asked for: ls_outline_rings. For free(); NULL: none
 };
 
 // LS_FAILED, logged: the schedule is broken, or never ends. LS_USAGE: too large for memory, a straggler outside the

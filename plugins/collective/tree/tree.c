@@ -14,15 +14,18 @@
 // seconds a byte that a rank sends or receives and c seconds a byte reduced, nothing of which overlaps, an all-reduce
 // takes 2 h a + (2 h - 1) n b + (h - 1/2) n c: each round but two brings a rank two halves.
 //
-// Options: segments (of each half; 0: as many as take least time where a message costs as much as 64 KiB).
-#include "core/plugin/collective.h"
+// Between hosts a tree goes over one card of each, because the ranks of a host are below one of them. With C channels there
+// are C such pairs of trees, each for a C-th of the buffer, with other ranks of each host at the top of the others.
+//
+// Options: segments (of each half; 0: as many as take least time where a message costs as much as 64 KiB), channels (1: the
+// order of ranks; 0: as many as a host has cards, fewer where segments get small).
+#include "core/plugin/rank_order.h"
 
 #include <stdlib.h>
 
 #define TREES 2
 #define NOBODY UINT32_MAX
-#define MESSAGE_BYTES UINT64_C(65536) // what is sent in the time that a message costs
-#define SEGMENTS_CHOSEN UINT64_C(1024) // at most
+#define PIPELINE 32 // a channel that is chosen costs so many messages at least
 #define SEGMENTS_ASKED 65536 // at most
 
 // One of the trees, as this rank sees it.
@@ -33,7 +36,9 @@ struct tree {
 };
 
 struct plan {
-    struct tree trees[TREES];
+    struct tree trees[TREES * LS_CHANNELS_MOST]; // channel by channel
+    struct ls_rank_order order;
+    uint32_t channels;
     uint64_t height; // depth of the deepest rank
     uint64_t segments;
     uint64_t descent; // round in which the first segment leaves the top
@@ -66,7 +71,7 @@ static uint64_t depth_of(uint64_t places, uint64_t place)
     return depth;
 }
 
-// ---- Who sits where: the first tree in the order of ranks, the second so that odd places become even ----
+// ---- Who sits where: a channel's first tree in its order of ranks, the second so that odd places become even ----
 
 // `index`: of 0 .. places - 1.
 static uint64_t place_of(uint64_t places, int tree, uint64_t index)
@@ -84,12 +89,17 @@ static uint64_t index_of(uint64_t places, int tree, uint64_t place)
 }
 
 // The trees have all ranks, or all but the root, which is then the parent of both tops; they begin behind it.
-static void tree_get(const struct ls_collective_call *call, int number, struct tree *out)
+static void tree_get(const struct ls_collective_call *call, const struct plan *plan, int number,
+                     struct tree *out)
 {
+    const uint32_t channel = (uint32_t)number / TREES;
     const uint64_t rooted = call->operation != LS_ALL_REDUCE, world = call->world;
-    const uint64_t places = world - rooted, first = rooted ? call->root + UINT64_C(1) : 0;
-    const uint64_t index = (call->rank + world - first) % world; // of the root: places
-    const uint64_t place = index < places ? place_of(places, number, index) : 0;
+    const uint64_t places = world - rooted;
+    const uint64_t first =
+        rooted ? ls_place_of(&plan->order, channel, call->root) + UINT64_C(1) : 0;
+    const uint64_t here = ls_place_of(&plan->order, channel, call->rank);
+    const uint64_t index = (here + world - first) % world; // of the root: places
+    const uint64_t place = index < places ? place_of(places, number % TREES, index) : 0;
     uint64_t top = 1, near[3] = {0, 0, 0};
     while (2 * top <= places)
         top *= 2;
@@ -101,13 +111,15 @@ static void tree_get(const struct ls_collective_call *call, int number, struct t
         near[1] = top;
     }
     uint32_t peers[3];
-    for (int i = 0; i < 3; i++)
-        peers[i] =
-            near[i] ? (uint32_t)((index_of(places, number, near[i]) + first) % world) : NOBODY;
+    for (int i = 0; i < 3; i++) {
+        const uint64_t at = near[i] ? index_of(places, number % TREES, near[i]) + first : 0;
+        peers[i] = near[i] ? ls_rank_at(&plan->order, channel, (uint32_t)(at % world)) : NOBODY;
+    }
     if (rooted && place == top)
         peers[0] = call->root;
     *out = (struct tree){
-        .half = ls_part(ls_data_range(0, call->count), (uint64_t)number, TREES),
+        .half = ls_part(ls_data_range(0, call->count), (uint64_t)number,
+                        TREES * (uint64_t)plan->channels),
         .depth = place ? depth_of(places, place) + rooted : 0,
         .parent = peers[0],
         .children = {peers[1], peers[2]},
@@ -148,52 +160,74 @@ static void descend(const struct plan *plan, const struct tree *tree, uint64_t r
             ls_send(schedule, tree->children[i], segment_of(plan, tree, round, begin));
 }
 
-// With L rounds for one segment, (L + S - 1) (m + n / S) is least where S S = (L - 1) n / m.
-static uint64_t best_segments(const struct ls_collective_call *call, const struct plan *plan)
+static int32_t number_get(const struct ls_collective_call *call, const char *name, long long most,
+                          uint64_t *out)
 {
-    const uint64_t rounds = plan->height + plan->descent;
-    const uint64_t messages = call->count * call->element_bytes / MESSAGE_BYTES;
-    uint64_t segments = 1;
-    while (segments < SEGMENTS_CHOSEN && (segments + 1) * (segments + 1) <= (rounds - 1) * messages)
-        segments++;
-    return segments;
+    const char *text = call->host->option(call->host, name);
+    const long long asked = text ? strtoll(text, NULL, 10) : (long long)*out;
+    if (asked < 0 || asked > most)
+        return ls_host_fail(call->host, LS_USAGE,
+                            "%s=%lld is out of range; choose 1 to %lld, or 0 to leave it to the "
+                            "size",
+                            name, asked, most);
+    *out = (uint64_t)asked;
+    return LS_OK;
+}
+
+// `asked`: 0 where the cards are to choose. Other than one channel needs the order.
+static int32_t channels_get(const struct ls_collective_call *call, uint64_t asked, struct plan *out)
+{
+    out->channels = (uint32_t)asked;
+    if (asked == 1)
+        return LS_OK;
+    const int32_t status = ls_rank_order_init(call, &out->order);
+    if (status || asked)
+        return status;
+    const uint64_t messages = call->count * call->element_bytes / LS_MESSAGE_BYTES / PIPELINE;
+    const uint64_t cards = out->order.cards;
+    const uint64_t most = cards < LS_CHANNELS_MOST ? cards : LS_CHANNELS_MOST;
+    out->channels = (uint32_t)(messages < 1 ? 1 : messages < most ? messages : most);
+    return LS_OK;
 }
 
 static int32_t plan_get(const struct ls_collective_call *call, struct plan *out)
 {
-    const char *text = call->host->option(call->host, "segments");
-    const long long asked = text ? strtoll(text, NULL, 10) : 0;
-    if (asked < 0 || asked > SEGMENTS_ASKED)
-        return ls_host_fail(call->host, LS_USAGE,
-                            "segments=%lld is out of range; choose 1 to %d, or 0 to leave it "
-                            "to the size",
-                            asked, SEGMENTS_ASKED);
-    if (call->world == 1)
-        return LS_OK;
+    uint64_t segments = 0, channels = 1;
+    int32_t status = number_get(call, "segments", SEGMENTS_ASKED, &segments);
+    if (!status)
+        status = number_get(call, "channels", LS_CHANNELS_MOST, &channels);
+    if (!status && call->world > 1)
+        status = channels_get(call, channels, out);
+    if (status || call->world == 1)
+        return status;
     const uint64_t rooted = call->operation != LS_ALL_REDUCE, places = call->world - rooted;
     out->height = rooted;
     for (uint64_t top = 2; top <= places; top *= 2)
         out->height++;
     out->descent = rooted ? 0 : out->height;
-    for (int i = 0; i < TREES; i++)
-        tree_get(call, i, &out->trees[i]);
+    for (uint32_t i = 0; i < TREES * out->channels; i++)
+        tree_get(call, out, (int)i, &out->trees[i]);
     // No more than there are blocks: parts beyond are empty.
-    const uint64_t blocks = call->count / (TREES * LS_CHUNK_ALIGNMENT) + 1;
-    const uint64_t chosen = asked ? (uint64_t)asked : best_segments(call, out);
-    out->segments = chosen < blocks ? chosen : blocks;
+    const uint64_t part = call->count / out->channels;
+    const uint64_t blocks = part / (TREES * LS_CHUNK_ALIGNMENT) + 1;
+    if (!segments) // a round has a message for each channel
+        segments = ls_best_segments(out->height + out->descent,
+                                    part * call->element_bytes / out->channels);
+    out->segments = segments < blocks ? segments : blocks;
     return LS_OK;
 }
 
 static int32_t tree_build_schedule(const struct ls_collective_call *call,
                                    struct ls_schedule *schedule)
 {
-    struct plan plan = {.segments = 1};
+    struct plan plan;
+    memset(&plan, 0, sizeof(plan));
     const int32_t status = plan_get(call, &plan);
     if (status || call->world == 1)
         return status;
     const uint64_t rounds = plan.height + plan.descent + plan.segments - 1;
     for (uint64_t round = 0; round < rounds; round++) {
-        for (int i = 0; i < TREES; i++) {
+        for (uint32_t i = 0; i < TREES * plan.channels; i++) {
             if (call->operation != LS_BROADCAST)
                 climb(&plan, &plan.trees[i], round, schedule);
             if (call->operation != LS_REDUCE)
@@ -201,12 +235,15 @@ static int32_t tree_build_schedule(const struct ls_collective_call *call,
         }
         ls_end_round(schedule);
     }
+    ls_rank_order_finish(&plan.order);
     return LS_OK;
 }
 
 static const struct ls_plugin_option options[] = {
     {"segments", "integer", "0",
      "into which each half of the buffer is cut; 1: none, 0: chosen from the size"},
+    {"channels", "integer", "1",
+     "pairs of trees, each over another network card of a host; 0: one for each card"},
     {NULL, NULL, NULL, NULL},
 };
 
