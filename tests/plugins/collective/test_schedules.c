@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the schedules of tree, halving-doubling, torus, direct and two-level promise, for worlds 1 to 64: they hold
+// What the schedules of ring, tree, halving-doubling, torus, direct and two-level promise, for worlds 1 to 64: they hold
 // (world.h), and rounds and bytes are those that their head comments give. Options that do not fit are refused in one
 // line.
 #include "tests/plugins/collective/world.h"
@@ -29,6 +29,14 @@ static void check_sent(const struct world *world, uint64_t count)
         EXPECT(world, world->sent[rank] == count && world->received[rank] == count,
                "rank %u sends %u elements and receives %u instead of %u", rank,
                (unsigned)world->sent[rank], (unsigned)world->received[rank], (unsigned)count);
+}
+
+static uint64_t total_sent(const struct world *world)
+{
+    uint64_t total = 0;
+    for (uint32_t rank = 0; rank < world->call.world; rank++)
+        total += world->sent[rank];
+    return total;
 }
 
 static uint64_t floor_log2(uint64_t value)
@@ -155,6 +163,218 @@ START_TEST(direct_goes_in_one_round_below_its_limit)
         check_rounds(world, cases[i].rounds);
         world_finish(world);
     }
+}
+END_TEST
+
+// ---- Several channels, and segments ----
+
+// Ranks on hosts of 1, 2, 3, ... ranks, of which two share a card; each seventh rank is on the first host; the order is
+// that of ranks backwards.
+static void make_network(uint32_t ranks, uint32_t *hosts, uint32_t *cards, uint32_t *order)
+{
+    for (uint32_t rank = 0, host = 0, left = 1; rank < ranks; rank++) {
+        order[rank] = ranks - 1 - rank;
+        hosts[rank] = rank % 7 == 6 ? 0 : host;
+        cards[rank] = hosts[rank] * WORLDS + rank / 2;
+        if (--left == 0)
+            left = ++host + 1;
+    }
+}
+
+// The least bytes for every operation with parts, whatever the ranks know of the network.
+START_TEST(rings_of_several_channels_send_the_minimum_on_any_hosts)
+{
+    static const char *const channels[] = {"1", "2", "3", "8", "0"};
+    uint32_t hosts[WORLDS], cards[WORLDS], order[WORLDS];
+    const struct world_network networks[] = {
+        {NULL, NULL, NULL}, {NULL, NULL, order}, {hosts, NULL, NULL}, {hosts, cards, order}};
+    for (uint32_t ranks = 1; ranks <= WORLDS; ranks++) {
+        make_network(ranks, hosts, cards, order);
+        for (uint32_t operation = LS_ALL_REDUCE; operation <= LS_ALL_GATHER; operation++) {
+            const uint64_t halves = operation == LS_ALL_REDUCE ? 2 : 1;
+            const uint32_t c = (ranks + operation) % 5, n = (ranks / 5 + operation) % 4;
+            const uint64_t counts[] = {0, 1, 64 * (uint64_t)ranks + 7, 24 * 64 * (uint64_t)ranks};
+            for (size_t i = (ranks + n) % 3; i < 4; i += 3 - (ranks + n) % 3) {
+                struct world *world = world_run_on(&networks[n], "ring", "channels", channels[c],
+                                                   operation, ranks, 0, counts[i]);
+                check_rounds(world, halves * (ranks - 1));
+                if (i == 3)
+                    check_sent(world, halves * 24 * 64 * (ranks - 1));
+                world_finish(world);
+            }
+        }
+    }
+}
+END_TEST
+
+// Elements that leave over each card, and those that come, of a world on hosts of 8 ranks with 4 cards.
+static void count_by_card(const struct world *world, uint64_t *out, uint64_t *in)
+{
+    for (uint32_t rank = 0; rank < world->call.world; rank++)
+        for (size_t i = 0; i < world->drawn[rank].step_count; i++) {
+            const struct ls_step *step = &world->drawn[rank].steps[i].step;
+            if (step->kind != LS_STEP_SEND || step->peer / 8 == rank / 8)
+                continue;
+            out[world->call.cards[rank]] += step->range.count;
+            in[world->call.cards[step->peer]] += step->range.count;
+        }
+}
+
+// One ring leaves a host over one card; as many channels as cards, or twice as many, use all of them alike, and go from
+// a card to one of the same number.
+START_TEST(channels_use_all_cards_of_a_host_alike)
+{
+    static const struct {
+        const char *collective, *value;
+        uint32_t used;
+    } cases[] = {{"ring", "1", 1}, {"ring", "2", 2}, {"ring", "4", 4}, {"ring", "8", 4},
+                 {"ring", "0", 4}, {"tree", "4", 4}, {"tree", "0", 4}};
+    uint32_t hosts[32], cards[32];
+    const struct world_network network = {hosts, cards, NULL};
+    for (uint32_t rank = 0; rank < 32; rank++) {
+        hosts[rank] = rank / 8;
+        cards[rank] = rank / 2;
+    }
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        const uint64_t count = UINT64_C(64) * 32 * 1024;
+        const bool tree = strcmp(cases[i].collective, "tree") == 0;
+        uint64_t out[16] = {0}, in[16] = {0};
+        struct world *world = world_run_on(&network, cases[i].collective, "channels",
+                                           cases[i].value, LS_ALL_REDUCE, 32, 0, count);
+        count_by_card(world, out, in);
+        for (uint32_t host = 0; host < 4; host++) {
+            uint32_t used = 0;
+            for (uint32_t card = 4 * host; card < 4 * host + 4; card++) {
+                used += out[card] > 0;
+                EXPECT(world,
+                       tree || out[card] == 0 || out[card] == 2 * count / 32 * 31 / cases[i].used,
+                       "card %u sends %u elements", card, (unsigned)out[card]);
+                EXPECT(world, !tree || out[card] == out[4 * host], "card %u sends %u elements",
+                       card, (unsigned)out[card]);
+                EXPECT(world, out[card] == in[card] || cases[i].used < 4,
+                       "card %u sends more than it receives", card);
+            }
+            EXPECT(world, used == cases[i].used, "host %u uses %u cards", host, used);
+        }
+        world_finish(world);
+    }
+}
+END_TEST
+
+// On one host of a known order, a second ring goes the other way around.
+START_TEST(two_rings_in_an_order_go_both_ways)
+{
+    static const uint32_t order[] = {0, 1, 2, 5, 4, 3};
+    const struct world_network network = {NULL, NULL, order};
+    struct world *world =
+        world_run_on(&network, "ring", "channels", "2", LS_ALL_GATHER, 6, 0, 6 * 128);
+    for (uint32_t i = 0; i < 6; i++) {
+        const struct ls_drawn_schedule *drawn = &world->drawn[order[i]];
+        ck_assert_uint_eq(drawn->steps[0].step.peer, order[(i + 1) % 6]);
+        ck_assert_uint_eq(drawn->steps[2].step.peer, order[(i + 5) % 6]);
+        ck_assert(drawn->steps[2].step.kind == LS_STEP_SEND && drawn->steps[2].round == 0);
+    }
+    world_finish(world);
+}
+END_TEST
+
+START_TEST(trees_of_several_channels_serve_every_root)
+{
+    static const char *const channels[] = {"2", "3", "0", "9"};
+    uint32_t hosts[WORLDS], cards[WORLDS], order[WORLDS];
+    const struct world_network networks[] = {
+        {NULL, NULL, NULL}, {NULL, NULL, order}, {hosts, NULL, NULL}, {hosts, cards, order}};
+    for (uint32_t ranks = 1; ranks <= WORLDS; ranks++) {
+        make_network(ranks, hosts, cards, order);
+        for (uint32_t i = 0; i < 4; i++) {
+            static const uint32_t operations[] = {LS_ALL_REDUCE, LS_BROADCAST, LS_REDUCE};
+            const uint64_t counts[] = {0, 1, 64 * 17 + 7, 64 * 50};
+            const uint32_t operation = operations[(ranks + i) % 3];
+            const uint32_t root = operation == LS_ALL_REDUCE ? 0 : ranks * i / 4;
+            const uint64_t count = counts[(ranks / 3 + i) % 4];
+            struct world *world =
+                world_run_on(&networks[i], "tree", "channels", channels[(ranks + i) % 4], operation,
+                             ranks, root, count);
+            EXPECT(world,
+                   total_sent(world) == (operation == LS_ALL_REDUCE ? 2 : 1) * count * (ranks - 1),
+                   "%u elements are sent", (unsigned)total_sent(world));
+            world_finish(world);
+        }
+    }
+}
+END_TEST
+
+// Segments add rounds, and no bytes.
+START_TEST(two_level_in_segments_sends_the_same_bytes)
+{
+    static const struct {
+        const char *segments;
+        uint64_t more; // rounds
+    } cases[] = {{"2", 1}, {"65536", 5}};
+    uint32_t hosts[WORLDS];
+    const struct world_network network = {hosts, NULL, NULL};
+    for (uint32_t ranks = 1; ranks <= WORLDS; ranks++) {
+        const uint32_t node = 1 + ranks / 3, nodes = (ranks + node - 1) / node;
+        for (uint32_t rank = 0; rank < ranks; rank++)
+            hosts[rank] = rank / node;
+        for (uint32_t operation = LS_ALL_REDUCE; operation <= LS_ALL_GATHER; operation++) {
+            const uint64_t halves = operation == LS_ALL_REDUCE ? 2 : 1;
+            const uint64_t once = nodes - 1 + (node > 1), count = 64 * 5 * node * nodes;
+            for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+                struct world *world = world_run_on(&network, "two-level", "segments",
+                                                   cases[i].segments, operation, ranks, 0, count);
+                struct world *plain =
+                    world_run_on(&network, "two-level", NULL, NULL, operation, ranks, 0, count);
+                if (nodes > 1)
+                    check_rounds(world, halves * once + cases[i].more);
+                EXPECT(world, ranks % node || total_sent(world) == total_sent(plain),
+                       "%u elements are sent", (unsigned)total_sent(world));
+                world_finish(plain);
+                world_finish(world);
+            }
+            world_finish(world_run_on(&network, "two-level", "segments", "3", operation, ranks, 0,
+                                      1 + ranks % 2 * 64 * 200));
+        }
+    }
+}
+END_TEST
+
+START_TEST(hierarchical_copy_in_segments_sends_the_same_bytes)
+{
+    for (uint32_t ranks = 1; ranks <= WORLDS; ranks++) {
+        const uint64_t count = 64 * 3 * ranks;
+        struct world *plain =
+            world_run("hierarchical-copy", NULL, NULL, LS_ALL_REDUCE, ranks, 0, count);
+        struct world *world =
+            world_run("hierarchical-copy", "segments", "3", LS_ALL_REDUCE, ranks, 0, count);
+        check_rounds(world, plain->drawn[0].round_count + 2);
+        for (uint32_t rank = 0; rank < ranks; rank++)
+            EXPECT(world, world->sent[rank] == plain->sent[rank], "rank %u", rank);
+        world_finish(plain);
+        world_finish(world);
+        check_values("hierarchical-copy", "segments", "7", LS_ALL_REDUCE, ranks, 0);
+    }
+}
+END_TEST
+
+// As many groups as hosts: then only two ranks of a host have to do with a piece that leaves it.
+START_TEST(hierarchical_copy_takes_its_groups_from_the_hosts)
+{
+    uint32_t hosts[24];
+    const struct world_network network = {hosts, NULL, NULL};
+    for (uint32_t rank = 0; rank < 24; rank++)
+        hosts[rank] = rank / 8;
+    struct world *world =
+        world_run_on(&network, "hierarchical-copy", "groups", "0", LS_ALL_REDUCE, 24, 0, 64 * 24);
+    uint64_t crossing = 0;
+    for (uint32_t rank = 0; rank < 24; rank++)
+        for (size_t i = 0; i < world->drawn[rank].step_count; i++) {
+            const struct ls_step *step = &world->drawn[rank].steps[i].step;
+            crossing +=
+                step->kind == LS_STEP_SEND && step->peer / 8 != rank / 8 ? step->range.count : 0;
+        }
+    ck_assert_uint_eq(crossing, 2 * 2 * 64 * 24);
+    world_finish(world);
 }
 END_TEST
 
@@ -293,6 +513,18 @@ START_TEST(options_that_do_not_fit_are_refused_in_one_line)
         {"two-level", "node", "13",
          "node=13 does not fit 12 ranks; choose 1 to 12, or 0 for the ranks of a host"},
         {"two-level", "node", "-1", NULL},
+        {"two-level", "segments", "-1",
+         "segments=-1 does not fit 12 ranks; choose 1 to 65536, or 0 to leave it to the size"},
+        {"two-level", "segments", "65537", NULL},
+        {"ring", "channels", "-1",
+         "channels=-1 is out of range; choose 1 to 64, or 0 to leave it to the network cards and "
+         "the size"},
+        {"ring", "channels", "65", NULL},
+        {"tree", "channels", "65",
+         "channels=65 is out of range; choose 1 to 64, or 0 to leave it to the size"},
+        {"hierarchical-copy", "segments", "0", "segments=0 is out of range; choose 1 to 65536"},
+        {"hierarchical-copy", "groups", "0",
+         "groups=0 does not fit 12 ranks; choose 1 to 12, or 0 where hosts are known"},
         {"two-level", "node", "99999999999999999999", NULL},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
@@ -420,6 +652,13 @@ int main(void)
     tcase_add_test(test_case, direct_takes_two_rounds_or_one);
     tcase_add_test(test_case, an_all_to_all_sends_the_minimum_in_every_world);
     tcase_add_test(test_case, direct_goes_in_one_round_below_its_limit);
+    tcase_add_test(test_case, rings_of_several_channels_send_the_minimum_on_any_hosts);
+    tcase_add_test(test_case, channels_use_all_cards_of_a_host_alike);
+    tcase_add_test(test_case, two_rings_in_an_order_go_both_ways);
+    tcase_add_test(test_case, trees_of_several_channels_serve_every_root);
+    tcase_add_test(test_case, two_level_in_segments_sends_the_same_bytes);
+    tcase_add_test(test_case, hierarchical_copy_in_segments_sends_the_same_bytes);
+    tcase_add_test(test_case, hierarchical_copy_takes_its_groups_from_the_hosts);
     tcase_add_test(test_case, two_level_serves_nodes_of_any_size);
     tcase_add_test(test_case, two_level_keeps_to_its_node_what_need_not_leave_it);
     tcase_add_test(test_case, two_level_takes_its_nodes_from_the_hosts);

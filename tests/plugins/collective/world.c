@@ -284,6 +284,9 @@ static void verify(struct world *world)
     const struct ls_verify_case verified = {.operation = world->call.operation,
                                             .world = world->call.world,
                                             .root = world->call.root,
+                                            .hosts = world->call.hosts,
+                                            .cards = world->call.cards,
+                                            .order = world->call.order,
                                             .count = world->call.count,
                                             .element_bytes = 4};
     struct ls_verification out;
@@ -295,6 +298,14 @@ static void verify(struct world *world)
 
 struct world *world_run(const char *collective, const char *option, const char *value,
                         uint32_t operation, uint32_t ranks, uint32_t root, uint64_t count)
+{
+    static const struct world_network unknown;
+    return world_run_on(&unknown, collective, option, value, operation, ranks, root, count);
+}
+
+struct world *world_run_on(const struct world_network *network, const char *collective,
+                           const char *option, const char *value, uint32_t operation,
+                           uint32_t ranks, uint32_t root, uint64_t count)
 {
     char name[64];
     struct world *world = calloc(1, sizeof(*world));
@@ -313,7 +324,10 @@ struct world *world_run(const char *collective, const char *option, const char *
                                               .root = root,
                                               .count = count,
                                               .element_bytes = 4,
-                                              .host = &world->host.host};
+                                              .host = &world->host.host,
+                                              .hosts = network->hosts,
+                                              .cards = network->cards,
+                                              .order = network->order};
     draw(world);
     for (uint32_t round = 0; round < world->drawn[0].round_count; round++)
         run_round(world, round);

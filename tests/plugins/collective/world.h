@@ -31,6 +31,14 @@ struct world {
     struct test_host host;
 };
 
+// What the ranks are told of the network around them, as in struct ls_collective_call.
+struct world_network {
+    const uint32_t *hosts, *cards, *order;
+};
+struct world *world_run_on(const struct world_network *network, const char *collective,
+                           const char *option, const char *value, uint32_t operation,
+                           uint32_t ranks, uint32_t root, uint64_t count);
+
 // Draws, runs and checks one case; the caller looks at the sums and calls world_finish.
 struct world *world_run(const char *collective, const char *option, const char *value,
                         uint32_t operation, uint32_t ranks, uint32_t root, uint64_t count);
