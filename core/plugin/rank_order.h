@@ -1,10 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Orders of all ranks, one for each channel of a collective: for algorithms that run several times at once, each time
-// on a part of the buffer, so that all network cards of a host are used.
+// Orders of all ranks, one for each channel of a collective: for algorithms that run several times
+// at once, each time on a part of the buffer, so that all network cards of a host are used.
 //
-// A channel goes from host to host, and through all ranks of one before it goes to the next. In it the ranks are in
-// the order of their cards (as in call->cards, else all have one of their own), from a rank on that is another one in
-// each channel: as many channels as a host has cards begin, and so end, at each card once.
+// A channel goes from host to host, and through all ranks of one before it goes to the next. Within
+// a host the ranks are in the order of their cards (as in call->cards, else each has one of its
+// own), beginning with another card in each channel: so as many channels as a host has cards begin,
+// and end, at each card once.
+//
+//     struct ls_rank_order order = {0};
+//     int32_t status = ls_rank_order_init(call, &order);
+//     if (!status)
+//         next = ls_rank_at(&order, channel, (ls_place_of(&order, channel, rank) + 1) % world);
+//     ls_rank_order_finish(&order);
+//
+// It holds memory, so a schedule that uses it ends when ls_end_round fails.
 #ifndef LS_PLUGIN_RANK_ORDER_H
 #define LS_PLUGIN_RANK_ORDER_H
 
@@ -19,24 +28,26 @@ extern "C" {
 
 // A place in the order of channel 0, and where the ranks of the same host are.
 struct ls_rank_place {
-    uint32_t rank;
+    uint32_t rank; // which is there
     uint32_t host; // counted along the order
     uint32_t first; // place of the first rank of the host
     uint32_t size; // ranks of the host
     uint32_t card; // equal for ranks of the host that share one
 };
 
+// The orders of all channels. After ls_rank_order_init nothing changes it; zeroed, it is the order
+// of ranks in every channel.
 struct ls_rank_order {
-    uint32_t world;
-    uint32_t hosts;
+    uint32_t world; // ranks
+    uint32_t hosts; // 1 where they are unknown
     uint32_t cards; // of the host that has most; 1 where all ranks are on one host
-    uint32_t reserved;
-    struct ls_rank_place *places; // NULL: the order of ranks, in every channel
+    uint32_t reserved; // zero
+    struct ls_rank_place *places; // `world` of them. NULL: the order of ranks, in every channel
     uint32_t *place_of; // of each rank, in channel 0
 };
 
-// Puts the ranks host by host, in the turns in which hosts come along the order, and finds where each host begins.
-// `turns` and `next`: `world` numbers each.
+// Of ls_rank_order_init: puts the ranks host by host, in the turns in which hosts come along the
+// order. `turns` and `next`: memory for `world` numbers each.
 static inline void ls_rank_order_fill(const struct ls_collective_call *call,
                                       struct ls_rank_order *out, uint32_t *turns, uint32_t *next)
 {
@@ -55,8 +66,9 @@ static inline void ls_rank_order_fill(const struct ls_collective_call *call,
     }
     for (uint32_t turn = 0, first = 0; turn < out->hosts; turn++) {
         const uint32_t size = next[turn];
+        const struct ls_rank_place place = {0, turn, first, size, 0};
         for (uint32_t i = first; i < first + size; i++)
-            out->places[i] = (struct ls_rank_place){0, turn, first, size, 0};
+            out->places[i] = place;
         next[turn] = first;
         first += size;
     }
@@ -68,7 +80,8 @@ static inline void ls_rank_order_fill(const struct ls_collective_call *call,
     }
 }
 
-// Sorts the ranks of each host by card (there are few, mostly in order), and counts the cards.
+// Of ls_rank_order_init: sorts the ranks of each host by card (they are few, mostly in order), and
+// counts the cards.
 static inline void ls_rank_order_sort(struct ls_rank_order *order)
 {
     struct ls_rank_place *places = order->places;
@@ -109,7 +122,8 @@ static inline int32_t ls_rank_order_init(const struct ls_collective_call *call,
     return LS_OK;
 }
 
-static inline void ls_rank_order_finish(struct ls_rank_order *order) // takes a zeroed one
+// Frees what ls_rank_order_init allocated; takes a zeroed one.
+static inline void ls_rank_order_finish(struct ls_rank_order *order)
 {
     free(order->places);
     free(order->place_of);
@@ -117,8 +131,8 @@ static inline void ls_rank_order_finish(struct ls_rank_order *order) // takes a 
     order->place_of = NULL;
 }
 
-// How far channel `channel` turns the ranks of the host at `place`: to its next card each time, and after all cards to
-// the next rank of each.
+// How far a channel turns the ranks of the host at `place`: to another card each time, and after
+// all cards to the next rank of each.
 static inline uint32_t ls_rank_order_turn(const struct ls_rank_order *order, uint32_t place,
                                           uint32_t channel)
 {

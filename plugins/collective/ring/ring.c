@@ -75,7 +75,8 @@ static void around(const struct rings *rings, struct ls_schedule *schedule, uint
             ls_add_step(schedule, receive, rank_at(rings, channel, place + world - 1),
                         part_at(rings, channel, sent + world - 1), ls_data_range(0, 0));
         }
-        ls_end_round(schedule);
+        if (ls_end_round(schedule)) // too long, say; the order must be freed
+            return;
     }
 }
 

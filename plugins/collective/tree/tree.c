@@ -226,14 +226,15 @@ static int32_t tree_build_schedule(const struct ls_collective_call *call,
     if (status || call->world == 1)
         return status;
     const uint64_t rounds = plan.height + plan.descent + plan.segments - 1;
-    for (uint64_t round = 0; round < rounds; round++) {
+    int32_t refused = LS_OK; // then it ends at once, because the order must be freed
+    for (uint64_t round = 0; !refused && round < rounds; round++) {
         for (uint32_t i = 0; i < TREES * plan.channels; i++) {
             if (call->operation != LS_BROADCAST)
                 climb(&plan, &plan.trees[i], round, schedule);
             if (call->operation != LS_REDUCE)
                 descend(&plan, &plan.trees[i], round, schedule);
         }
-        ls_end_round(schedule);
+        refused = ls_end_round(schedule);
     }
     ls_rank_order_finish(&plan.order);
     return LS_OK;
