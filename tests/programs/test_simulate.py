@@ -68,6 +68,22 @@ class Tables(SimulateTest):
             wanted = ring_seconds(row["world"], row["bytes"])
             self.assertLess(abs(row["seconds"] / wanted - 1), 0.01 + 4096 / row["bytes"] * row["world"], row)
 
+    def test_rings_are_listed_in_the_order_that_they_took(self):
+        rows = self.simulate("ring", "ring:channels=2", "tree", "--world=6", "--network=tpu-torus-2d")
+        self.assertEqual([row["rings"] for row in rows], ["0 1 2 3 4 5", "0 1 2 5 4 3, 0 3 4 5 2 1", None])
+        # Two nodes of four ranks, of which two share a card: the second ring begins at the second card.
+        network = self.network({"name": "n", "topology": "nodes", "latency_us": 1, "bandwidth_gb_s": 10,
+                                "node": {"ranks": 4, "cards": 2, "latency_us": 1, "bandwidth_gb_s": 100}})
+        row = self.simulate("ring:channels=0", "--world=8", "--bytes=8M", network)[0]
+        self.assertEqual(row["rings"], "0 1 2 3 7 6 5 4, 0 1 5 4 7 6 2 3")
+
+    def test_channels_and_segments_come_nearer_to_the_bound(self):
+        for plain, better, times in (("ring", "ring:channels=0", 4), ("tree", "tree:channels=0", 3),
+                                     ("two-level", "two-level:segments=0", 1.5), ("hierarchical-copy:groups=0", "hierarchical-copy:groups=0,segments=4", 1.2)):
+            before, after = self.simulate(plain, better, "--world=16", "--bytes=1G", "--network=nvlink-ndr")
+            self.assertGreater(before["seconds"], times * after["seconds"], better)
+            self.assertGreaterEqual(after["seconds"], after["bound_seconds"], better)
+
     def test_a_plugin_is_named_by_its_file_too(self):
         path = os.path.join(PLUGINS, "collective-ring.so")
         self.assertEqual(self.simulate("./collective-ring.so", cwd=PLUGINS), self.simulate("ring"))
