@@ -102,6 +102,7 @@ START_TEST(any_number_of_groups_up_to_the_world_gives_the_sum)
             check_sum(text, worlds[i]);
         }
         check_sum(NULL, worlds[i]);
+        check_sum("0", worlds[i]); // one host, so one group
     }
 }
 END_TEST
@@ -111,8 +112,8 @@ START_TEST(groups_that_do_not_fit_are_refused_once_by_name)
     struct test_host hosts[2];
     struct ls_communicator *communicators[RANKS];
     ck_assert_int_eq(open_with("5", 4, hosts, communicators), LS_USAGE);
-    ck_assert_str_eq(hosts[0].message, "groups=5 does not fit 4 ranks; choose 1 to 4");
-    ck_assert_int_eq(open_with("0", 4, hosts, communicators), LS_USAGE);
+    ck_assert_str_eq(hosts[0].message,
+                     "groups=5 does not fit 4 ranks; choose 1 to 4, or 0 where hosts are known");
     ck_assert_int_eq(open_with("-1", 4, hosts, communicators), LS_USAGE);
     ck_assert_int_eq(open_with("99999999999999999999", 4, hosts, communicators), LS_USAGE);
 }
