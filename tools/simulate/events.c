@@ -183,6 +183,7 @@ static void begin_to_move(struct simulator *simulator, uint32_t number)
     struct flow *flow = &simulator->flows[number];
     flow->hop_count =
         ls_fabric_route(&simulator->fabric, flow->from, flow->to, simulator->route, &flow->latency);
+    flow->latency += simulator->latency;
     for (uint32_t i = 0; i < flow->hop_count; i++)
         enter_link(simulator, number * simulator->fabric.longest + i, simulator->route[i]);
     flow->state = MOVING;
@@ -383,6 +384,8 @@ static void handle(struct simulator *simulator, uint32_t number)
 void ls_simulator_run(struct simulator *simulator)
 {
     const struct ls_outline *outline = &simulator->outline;
+    if (outline->step_count)
+        simulator->now = simulator->fabric.network.launch;
     for (uint32_t rank = 0; rank < outline->world; rank++)
         for (uint32_t i = 0; i < outline->ranks[rank].shape->step_count; i++)
             if (!(outline->ranks[rank].shape->states[i] & LS_WAITS_MASK))

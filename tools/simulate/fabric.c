@@ -325,9 +325,13 @@ double ls_fabric_bound(const struct ls_fabric *fabric, uint32_t operation, doubl
 {
     if (fabric->world < 2 || bytes <= 0)
         return 0;
-    const double bound = fabric->network.topology == LS_TOPOLOGY_TORUS
-                             ? torus_bound(fabric, operation, bytes)
-                             : tree_bound(fabric, operation, bytes);
+    const struct ls_network *network = &fabric->network;
+    const struct ls_protocol *protocol = ls_network_protocol(network, bytes);
+    const double messages = network->topology == LS_TOPOLOGY_TORUS
+                                ? torus_bound(fabric, operation, bytes)
+                                : tree_bound(fabric, operation, bytes);
     const double additions = bytes * (fabric->world - 1) / fabric->world;
-    return fmax(bound, ls_operation_reduces(operation) ? additions * fabric->network.reduction : 0);
+    const double bound = messages + (protocol ? protocol->latency : 0);
+    return network->launch +
+           fmax(bound, ls_operation_reduces(operation) ? additions * network->reduction : 0);
 }

@@ -39,7 +39,8 @@ const char *ls_fabric_link_text(const struct ls_fabric *fabric, uint32_t link, c
                                 size_t bytes);
 
 // No schedule can be faster: what must leave a rank, a node, the ranks under a switch, half of a torus, over the
-// bandwidth there; the latency of the longest way; the additions, shared evenly.
+// bandwidth there; the latency of the longest way; the additions, shared evenly. Before that comes the launch, and
+// one message at least has the latency of the protocol.
 double ls_fabric_bound(const struct ls_fabric *fabric, uint32_t operation, double bytes);
 
 #endif

@@ -104,15 +104,25 @@ static enum ls_status read_speed(const struct reader *reader, struct ls_link_spe
 {
     const struct number latency = {"latency_us", true, true, MICRO, &out->latency};
     const struct number bandwidth = {"bandwidth_gb_s", true, false, GIGA, &out->bandwidth};
-    const enum ls_status status = read_number(reader, &latency);
-    return status ? status : read_number(reader, &bandwidth);
+    double share = 1;
+    const struct number efficiency = {"efficiency", false, false, 1, &share};
+    enum ls_status status = read_number(reader, &latency);
+    if (!status)
+        status = read_number(reader, &bandwidth);
+    if (!status)
+        status = read_number(reader, &efficiency);
+    if (!status && share > 1)
+        status = refuse(reader, "efficiency", "no message is faster than its link");
+    out->bandwidth *= share;
+    return status;
 }
 
 // ---- Parts ----
 
 static enum ls_status read_node(const struct reader *whole, bool required, struct ls_network *out)
 {
-    static const char *const known[] = {"ranks", "latency_us", "bandwidth_gb_s", "cards", NULL};
+    static const char *const known[] = {"ranks", "latency_us", "bandwidth_gb_s", "efficiency",
+                                        "cards", NULL};
     const struct reader node = {whole->path, "node", json_object_get(whole->object, "node")};
     out->ranks_per_node = 1;
     out->cards_per_node = 1;
@@ -165,28 +175,83 @@ static enum ls_status read_layers(const struct reader *whole, struct ls_network 
     return status;
 }
 
-// "bandwidth_by_bytes": [[4096, 3.5], [8192, 5], ...]
-static enum ls_status read_points(const struct reader *whole, struct ls_network *out)
+// A list of [bytes, speed] in `key`; `unit` is the speed in bytes a second on the network's link.
+static enum ls_status read_points(const struct reader *reader, const char *key, double unit,
+                                  double link_bandwidth, struct ls_protocol *out)
 {
-    static const char key[] = "bandwidth_by_bytes";
-    const json_t *list = json_object_get(whole->object, key);
+    const json_t *list = json_object_get(reader->object, key);
     if (!list)
         return LS_OK;
     if (json_array_size(list) < 1 || json_array_size(list) > LS_SPEED_POINTS)
-        return refuse(whole, key, "expected a list of 1 to 32 pairs [bytes, gb_s]");
+        return refuse(reader, key, "expected a list of 1 to 32 pairs of numbers: [bytes, speed]");
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *pair = json_array_get(list, i);
         const double bytes = json_number_value(json_array_get(pair, 0));
-        const double bandwidth = json_number_value(json_array_get(pair, 1)) * GIGA;
+        const double bandwidth = json_number_value(json_array_get(pair, 1)) * unit;
         if (json_array_size(pair) != 2 || !(bytes > 0) || !(bandwidth > 0))
-            return refuse(whole, key, "expected pairs of two numbers above zero: [bytes, gb_s]");
+            return refuse(reader, key, "expected pairs of two numbers above zero: [bytes, speed]");
         if (i && bytes <= out->points[i - 1].bytes)
-            return refuse(whole, key, "expected pairs in increasing order of bytes");
-        if (bandwidth > out->link.bandwidth * (1 + 1e-9))
-            return refuse(whole, key, "no message is faster than bandwidth_gb_s");
+            return refuse(reader, key, "expected pairs in increasing order of bytes");
+        if (bandwidth > link_bandwidth * (1 + 1e-9))
+            return refuse(reader, key, "no message is faster than its link");
         out->points[i] = (struct ls_speed_point){bytes, bandwidth};
     }
     out->point_count = (uint32_t)json_array_size(list);
+    return LS_OK;
+}
+
+static enum ls_status read_protocol(const struct reader *reader, bool last, double link_bandwidth,
+                                    struct ls_protocol *out)
+{
+    static const char *const known[] = {"name", "below", "latency_us", "efficiency_by_bytes", NULL};
+    if (!json_is_object(reader->object))
+        return refuse(reader, "", "expected an object");
+    *out = (struct ls_protocol){.below = INFINITY};
+    const json_t *name = json_object_get(reader->object, "name");
+    const struct number below = {"below", !last, false, 1, &out->below};
+    const struct number latency = {"latency_us", false, true, MICRO, &out->latency};
+    enum ls_status status = check_keys(reader, known);
+    if (!status && name && !json_is_string(name))
+        status = refuse(reader, "name", "expected a text");
+    if (!status && last && json_object_get(reader->object, "below"))
+        status = refuse(reader, "below", "the last protocol is for all sizes above");
+    if (!status)
+        status = read_number(reader, &below);
+    if (!status)
+        status = read_number(reader, &latency);
+    return status ? status
+                  : read_points(reader, "efficiency_by_bytes", link_bandwidth, link_bandwidth, out);
+}
+
+// A flat network may have "bandwidth_by_bytes" instead, the curve of its only protocol.
+static enum ls_status read_protocols(const struct reader *whole, struct ls_network *out)
+{
+    const json_t *list = json_object_get(whole->object, "protocols");
+    const size_t count = json_array_size(list);
+    if (json_object_get(whole->object, "bandwidth_by_bytes")) {
+        if (list)
+            return refuse(whole, "protocols", "expected these or bandwidth_by_bytes, not both");
+        out->protocol_count = 1;
+        out->protocols[0].below = INFINITY;
+        return read_points(whole, "bandwidth_by_bytes", GIGA, out->link.bandwidth,
+                           &out->protocols[0]);
+    }
+    if (!list)
+        return LS_OK;
+    if (count < 1 || count > LS_PROTOCOLS)
+        return refuse(whole, "protocols", "expected a list of 1 to 4, for small buffers first");
+    for (size_t i = 0; i < count; i++) {
+        char place[32];
+        snprintf(place, sizeof(place), "protocols[%zu]", i);
+        const struct reader protocol = {whole->path, place, json_array_get(list, i)};
+        const enum ls_status status =
+            read_protocol(&protocol, i + 1 == count, out->link.bandwidth, &out->protocols[i]);
+        if (status)
+            return status;
+        if (i && out->protocols[i].below <= out->protocols[i - 1].below)
+            return refuse(&protocol, "below", "expected protocols in increasing order of bytes");
+    }
+    out->protocol_count = (uint32_t)count;
     return LS_OK;
 }
 
@@ -237,9 +302,9 @@ static enum ls_status read_topology(const struct reader *whole, struct ls_networ
     return refuse(whole, "topology", "expected \"flat\", \"nodes\", \"fat-tree\" or \"torus\"");
 }
 
-#define COMMON_KEYS                                                                        \
-    "name", "about", "sources", "topology", "latency_us", "bandwidth_gb_s", "overhead_us", \
-        "reduction_gb_s"
+#define COMMON_KEYS                                                                       \
+    "name", "about", "sources", "topology", "latency_us", "bandwidth_gb_s", "efficiency", \
+        "overhead_us", "reduction_gb_s", "launch_us", "protocols"
 
 static enum ls_status read_texts(const struct reader *whole, struct ls_network *out)
 {
@@ -268,6 +333,7 @@ static enum ls_status read_whole(const struct reader *whole, struct ls_network *
     double speed = INFINITY;
     const struct number overhead = {"overhead_us", false, true, MICRO, &out->overhead};
     const struct number reduction = {"reduction_gb_s", false, false, GIGA, &speed};
+    const struct number launch = {"launch_us", false, true, MICRO, &out->launch};
 
     enum ls_status status = read_topology(whole, out);
     if (!status)
@@ -281,8 +347,10 @@ static enum ls_status read_whole(const struct reader *whole, struct ls_network *
     if (!status)
         status = read_number(whole, &reduction);
     out->reduction = 1 / speed;
-    if (!status && out->topology == LS_TOPOLOGY_FLAT)
-        status = read_points(whole, out);
+    if (!status)
+        status = read_number(whole, &launch);
+    if (!status)
+        status = read_protocols(whole, out);
     if (!status && out->topology == LS_TOPOLOGY_FLAT)
         status = read_in_place(whole, out);
     if (!status)
@@ -340,14 +408,25 @@ enum ls_status ls_network_read(const char *path, struct ls_network *out)
     return status;
 }
 
+const struct ls_protocol *ls_network_protocol(const struct ls_network *network, double bytes)
+{
+    uint32_t i = 0;
+    if (!network->protocol_count)
+        return NULL;
+    while (i + 1 < network->protocol_count && bytes >= network->protocols[i].below)
+        i++;
+    return &network->protocols[i];
+}
+
 // Seconds a byte go in a line over the logarithm of the size; beyond the ends they stay.
 double ls_network_slowness(const struct ls_network *network, double bytes)
 {
-    const struct ls_speed_point *points = network->points;
-    const uint32_t count = network->point_count;
-    uint32_t above = 0;
-    if (!count)
+    const struct ls_protocol *protocol = ls_network_protocol(network, bytes);
+    if (!protocol || !protocol->point_count)
         return 1;
+    const struct ls_speed_point *points = protocol->points;
+    const uint32_t count = protocol->point_count;
+    uint32_t above = 0;
     while (above < count && points[above].bytes < bytes)
         above++;
     double slowness = 1 / points[above < count ? above : count - 1].bandwidth;

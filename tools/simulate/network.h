@@ -13,6 +13,7 @@
 #define LS_SWITCH_LAYERS 4
 #define LS_TORUS_DIMENSIONS 3
 #define LS_SPEED_POINTS 32
+#define LS_PROTOCOLS 4
 
 enum ls_topology {
     LS_TOPOLOGY_FLAT, // every rank has a port of a switch that never blocks
@@ -24,14 +25,25 @@ enum ls_topology {
 // Of one link, each way.
 struct ls_link_speed {
     double latency; // seconds
-    double bandwidth; // bytes a second
+    double bandwidth; // bytes a second, of what is sent: the file's times its efficiency
 };
 
 // How fast a message moves that has a link for itself, by the size of what the collective works on: between threads it
-// is the memory that is fast or slow.
+// is the memory that is fast or slow, between GPUs the pieces that a protocol cuts it into.
 struct ls_speed_point {
     double bytes; // of the whole buffer
-    double bandwidth; // bytes a second, at most the link's
+    double bandwidth; // bytes a second on `link`, at most the link's; on others in proportion
+};
+
+// How messages are sent while a collective works on fewer than `below` bytes. Libraries change it with the size: one
+// that waits for no acknowledgement but wastes bandwidth for small buffers, another for large ones. On m bytes with a
+// bandwidth B for itself, a message takes latency of its way + `latency` + m / (B e(n)), where n is the whole buffer
+// and 1 / e goes in a line over log n between the points. (NCCL's own model, src/graph/tuning.cc, has the same terms.)
+struct ls_protocol {
+    double below; // bytes of the whole buffer; INFINITY: the last one
+    double latency; // seconds
+    struct ls_speed_point points[LS_SPEED_POINTS]; // by growing size
+    uint32_t point_count; // 0: every message moves as fast as the link
 };
 
 // One layer of switches of a fat tree, from the nodes upwards. Above the last one nothing blocks.
@@ -49,8 +61,9 @@ struct ls_network {
         overhead; // seconds that a message keeps its sender and its receiver busy before it travels
     double reduction; // seconds for each byte that a rank reduces or copies
     struct ls_link_speed link; // a port (flat), a network card (nodes, fat tree), one hop (torus)
-    struct ls_speed_point points[LS_SPEED_POINTS]; // of a flat network, by growing size
-    uint32_t point_count; // 0: every message moves as fast as the link
+    double launch; // seconds from the call of a collective until its first step
+    struct ls_protocol protocols[LS_PROTOCOLS]; // by growing size
+    uint32_t protocol_count; // 0: messages cost what their links say, whatever the size
     bool
         reduces_in_place; // of a flat network: a rank reduces while it receives, so its port is busy for both
     struct ls_link_speed inside; // between the ranks of a node
@@ -66,8 +79,11 @@ struct ls_network {
 // that cannot be.
 LS_STATUS ls_network_read(const char *path, struct ls_network *out);
 
-// How many times as long messages take as the link's bandwidth says, while a collective works on so many bytes: at
-// least 1.
+// The protocol while a collective works on so many bytes; NULL: the network has none.
+const struct ls_protocol *ls_network_protocol(const struct ls_network *network, double bytes);
+
+// How many times as long the bytes of messages take as the link's bandwidth says, while a collective works on so many
+// bytes: at least 1.
 double ls_network_slowness(const struct ls_network *network, double bytes);
 
 #endif

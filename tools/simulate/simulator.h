@@ -53,6 +53,7 @@ struct simulator {
     double *send_free, *receive_free, *compute_free; // by rank: until when it is busy
     double *slowness; // by rank
     double stretch; // how many times as long messages take as the links say
+    double latency; // seconds that each takes beside
     uint32_t *route; // scratch
     uint64_t jitter_key;
     double now;
