@@ -98,7 +98,7 @@ class Tables(SimulateTest):
 
 class Networks(SimulateTest):
     def test_every_network_that_comes_with_lockstep(self):
-        for name in ("flat", "nvlink-ndr", "ethernet-100g", "tpu-torus", "tpu-torus-2d", "internet"):
+        for name in ("flat", "nvlink-ndr", "ethernet-100g", "tpu-torus", "tpu-torus-2d", "internet", "a100-nvlink", "b200-efa", "h100-efa", "h100-ndr", "h200-efa"):
             with self.subTest(network=name):
                 rows = self.simulate("ring", "--network=" + name, "--world=8,27,64", "--bytes=1M")
                 for row in rows:
@@ -106,6 +106,19 @@ class Networks(SimulateTest):
                     self.assertGreater(row["seconds"], 0)
                     self.assertLessEqual(row["bound_share"], 1)
         self.assertGreater(self.simulate("ring", "--network=internet", "--world=2")[0]["seconds"], 5)
+
+    # Seconds and bound of 64 KiB among 27 ranks before network files had launch, efficiency and protocols.
+    WITHOUT_PROTOCOLS = {
+        "nvlink-ndr": {'ring': (0.00013394176, 6.24576e-06), 'tree': (4.7611776e-05, 6.24576e-06)},
+        "ethernet-100g": {'ring': (0.000797749333, 2.55181235e-05), 'tree': (0.000153864, 2.55181235e-05)},
+        "tpu-torus": {'ring': (3.94051556e-05, 1.5e-06), 'tree': (1.35837867e-05, 1.5e-06)},
+        "shared-memory": {'ring': (7.80882424e-06, 5.73715825e-07), 'tree': (3.82740242e-06, 5.73715825e-07)},
+    }
+
+    def test_files_without_protocols_simulate_as_before_to_the_digit(self):
+        for network, wanted in self.WITHOUT_PROTOCOLS.items():
+            rows = self.simulate("ring", "tree", "--network=" + network, "--world=27", "--bytes=64K")
+            self.assertEqual({row["collective"]: (row["seconds"], row["bound_seconds"]) for row in rows}, wanted, network)
 
     def test_a_file_of_ones_own(self):
         rows = self.simulate("ring", self.network(dict(FLAT, latency_us=1000)), "--world=5", "--bytes=8")

@@ -326,7 +326,7 @@ double ls_fabric_bound(const struct ls_fabric *fabric, uint32_t operation, doubl
     if (fabric->world < 2 || bytes <= 0)
         return 0;
     const struct ls_network *network = &fabric->network;
-    const struct ls_protocol *protocol = ls_network_protocol(network, bytes);
+    const struct ls_protocol *protocol = ls_network_protocol(network, bytes, fabric->world);
     const double messages = network->topology == LS_TOPOLOGY_TORUS
                                 ? torus_bound(fabric, operation, bytes)
                                 : tree_bound(fabric, operation, bytes);

@@ -121,8 +121,8 @@ static enum ls_status read_speed(const struct reader *reader, struct ls_link_spe
 
 static enum ls_status read_node(const struct reader *whole, bool required, struct ls_network *out)
 {
-    static const char *const known[] = {"ranks", "latency_us", "bandwidth_gb_s", "efficiency",
-                                        "cards", NULL};
+    static const char *const known[] = {"ranks",      "latency_us", "bandwidth_gb_s",
+                                        "efficiency", "cards",      NULL};
     const struct reader node = {whole->path, "node", json_object_get(whole->object, "node")};
     out->ranks_per_node = 1;
     out->cards_per_node = 1;
@@ -232,6 +232,7 @@ static enum ls_status read_protocols(const struct reader *whole, struct ls_netwo
         if (list)
             return refuse(whole, "protocols", "expected these or bandwidth_by_bytes, not both");
         out->protocol_count = 1;
+        out->protocols_by_whole = true;
         out->protocols[0].below = INFINITY;
         return read_points(whole, "bandwidth_by_bytes", GIGA, out->link.bandwidth,
                            &out->protocols[0]);
@@ -408,30 +409,38 @@ enum ls_status ls_network_read(const char *path, struct ls_network *out)
     return status;
 }
 
-const struct ls_protocol *ls_network_protocol(const struct ls_network *network, double bytes)
+static double protocol_size(const struct ls_network *network, double bytes, uint32_t ranks)
 {
+    return network->protocols_by_whole ? bytes : bytes / ranks;
+}
+
+const struct ls_protocol *ls_network_protocol(const struct ls_network *network, double bytes,
+                                              uint32_t ranks)
+{
+    const double size = protocol_size(network, bytes, ranks);
     uint32_t i = 0;
     if (!network->protocol_count)
         return NULL;
-    while (i + 1 < network->protocol_count && bytes >= network->protocols[i].below)
+    while (i + 1 < network->protocol_count && size >= network->protocols[i].below)
         i++;
     return &network->protocols[i];
 }
 
 // Seconds a byte go in a line over the logarithm of the size; beyond the ends they stay.
-double ls_network_slowness(const struct ls_network *network, double bytes)
+double ls_network_slowness(const struct ls_network *network, double bytes, uint32_t ranks)
 {
-    const struct ls_protocol *protocol = ls_network_protocol(network, bytes);
+    const struct ls_protocol *protocol = ls_network_protocol(network, bytes, ranks);
+    const double size = protocol_size(network, bytes, ranks);
     if (!protocol || !protocol->point_count)
         return 1;
     const struct ls_speed_point *points = protocol->points;
     const uint32_t count = protocol->point_count;
     uint32_t above = 0;
-    while (above < count && points[above].bytes < bytes)
+    while (above < count && points[above].bytes < size)
         above++;
     double slowness = 1 / points[above < count ? above : count - 1].bandwidth;
     if (above > 0 && above < count) {
-        const double share = log(bytes / points[above - 1].bytes) /
+        const double share = log(size / points[above - 1].bytes) /
                              log(points[above].bytes / points[above - 1].bytes);
         slowness = share * slowness + (1 - share) / points[above - 1].bandwidth;
     }

@@ -31,16 +31,17 @@ struct ls_link_speed {
 // How fast a message moves that has a link for itself, by the size of what the collective works on: between threads it
 // is the memory that is fast or slow, between GPUs the pieces that a protocol cuts it into.
 struct ls_speed_point {
-    double bytes; // of the whole buffer
+    double bytes; // as `protocols_by_whole` says
     double bandwidth; // bytes a second on `link`, at most the link's; on others in proportion
 };
 
 // How messages are sent while a collective works on fewer than `below` bytes. Libraries change it with the size: one
 // that waits for no acknowledgement but wastes bandwidth for small buffers, another for large ones. On m bytes with a
-// bandwidth B for itself, a message takes latency of its way + `latency` + m / (B e(n)), where n is the whole buffer
-// and 1 / e goes in a line over log n between the points. (NCCL's own model, src/graph/tuning.cc, has the same terms.)
+// bandwidth B for itself, a message takes latency of its way + `latency` + m / (B e(s)), where s are the bytes of the
+// buffer for each rank (a ring's message) and 1 / e goes in a line over log s between the points. (NCCL's own model,
+// src/graph/tuning.cc, has the same terms.)
 struct ls_protocol {
-    double below; // bytes of the whole buffer; INFINITY: the last one
+    double below; // bytes; INFINITY: the last one
     double latency; // seconds
     struct ls_speed_point points[LS_SPEED_POINTS]; // by growing size
     uint32_t point_count; // 0: every message moves as fast as the link
@@ -65,6 +66,8 @@ struct ls_network {
     struct ls_protocol protocols[LS_PROTOCOLS]; // by growing size
     uint32_t protocol_count; // 0: messages cost what their links say, whatever the size
     bool
+        protocols_by_whole; // sizes in them are those of the whole buffer, else of its share for each rank
+    bool
         reduces_in_place; // of a flat network: a rank reduces while it receives, so its port is busy for both
     struct ls_link_speed inside; // between the ranks of a node
     uint32_t ranks_per_node; // 1 where there are no nodes
@@ -79,11 +82,11 @@ struct ls_network {
 // that cannot be.
 LS_STATUS ls_network_read(const char *path, struct ls_network *out);
 
-// The protocol while a collective works on so many bytes; NULL: the network has none.
-const struct ls_protocol *ls_network_protocol(const struct ls_network *network, double bytes);
+// The protocol while `ranks` ranks work on a buffer of so many bytes; NULL: the network has none.
+const struct ls_protocol *ls_network_protocol(const struct ls_network *network, double bytes,
+                                              uint32_t ranks);
 
-// How many times as long the bytes of messages take as the link's bandwidth says, while a collective works on so many
-// bytes: at least 1.
-double ls_network_slowness(const struct ls_network *network, double bytes);
+// How many times as long the bytes of messages take then as the link's bandwidth says: at least 1.
+double ls_network_slowness(const struct ls_network *network, double bytes, uint32_t ranks);
 
 #endif

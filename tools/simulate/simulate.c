@@ -50,7 +50,8 @@ static const struct argument table[] = {
 
     {NULL, NULL, NULL, "The network"},
     {"network", "NAME|FILE.json", "flat",
-     "flat, nvlink-ndr, ethernet-100g, tpu-torus, tpu-torus-2d, internet, or a file of your own",
+     "flat, nvlink-ndr, a100-nvlink, h100-ndr, h100-efa, h200-efa, b200-efa, ethernet-100g, "
+     "tpu-torus, tpu-torus-2d, internet, or a file of your own",
      .first_day = true},
     {"straggler", "RANK:FACTOR[,...]", NULL,
      "messages and reductions of this rank take FACTOR times as long"},

@@ -255,11 +255,12 @@ enum ls_status ls_simulate(const struct ls_simulation *simulation, struct ls_sim
     struct ls_surroundings around;
     enum ls_status status = call_of(simulation, &call, &around);
     const double bytes = (double)simulation->count * simulation->element_bytes;
-    const struct ls_protocol *protocol = ls_network_protocol(simulation->network, bytes);
+    const struct ls_protocol *protocol =
+        ls_network_protocol(simulation->network, bytes, simulation->world);
     struct simulator simulator = {
         .simulation = simulation,
         .memory_limit = memory_limit_of(simulation),
-        .stretch = ls_network_slowness(simulation->network, bytes),
+        .stretch = ls_network_slowness(simulation->network, bytes, simulation->world),
         .latency = protocol ? protocol->latency : 0,
     };
     if (!status)

@@ -88,6 +88,52 @@ START_TEST(reductions_cost_nothing_where_none_is_given)
     ck_assert(network.reduction == 0);
     ck_assert(network.overhead == 0);
     ck_assert_uint_eq(network.ranks_per_node, 1);
+    ck_assert(network.launch == 0);
+    ck_assert_ptr_null(ls_network_protocol(&network, 8, 2));
+    ck_assert(ls_network_slowness(&network, 8, 2) == 1);
+}
+END_TEST
+
+#define PROTOCOLS                                                                             \
+    "{\"name\":\"a\",\"topology\":\"nodes\",\"latency_us\":1,\"bandwidth_gb_s\":50,"          \
+    "\"efficiency\":0.9,\"launch_us\":20,\"node\":{\"ranks\":2,\"latency_us\":1,"             \
+    "\"bandwidth_gb_s\":400,\"efficiency\":0.75},\"protocols\":[{\"name\":\"small\","         \
+    "\"below\":1024,\"latency_us\":0.5,\"efficiency_by_bytes\":[[8,0.1]]},{\"latency_us\":3," \
+    "\"efficiency_by_bytes\":[[1024,0.25],[4096,0.5]]}]}"
+
+// Sizes are those of the buffer's share for each of 4 ranks.
+START_TEST(a_protocol_is_chosen_by_the_bytes_for_each_rank)
+{
+    struct ls_network network;
+    ck_assert_int_eq(read_text(PROTOCOLS, &network), LS_OK);
+    ck_assert_double_eq_tol(network.link.bandwidth, 45e9, 1);
+    ck_assert_double_eq_tol(network.inside.bandwidth, 300e9, 1);
+    ck_assert_double_eq_tol(network.launch, 20e-6, 1e-15);
+    ck_assert_double_eq_tol(ls_network_protocol(&network, 4095, 4)->latency, 0.5e-6, 1e-15);
+    ck_assert_double_eq_tol(ls_network_protocol(&network, 4096, 4)->latency, 3e-6, 1e-15);
+    ck_assert_double_eq_tol(ls_network_protocol(&network, 4096, 5)->latency, 0.5e-6, 1e-15);
+    static const double wanted[][2] = {
+        {1, 10},       {4095, 10},
+        {4096, 4},     {4 * 2048, 3}, // half the way from 1 / 0.25 to 1 / 0.5, over the logarithm
+        {4 * 4096, 2}, {1000 * 4096, 2}};
+    for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++)
+        ck_assert_double_eq_tol(ls_network_slowness(&network, wanted[i][0], 4), wanted[i][1], 1e-9);
+}
+END_TEST
+
+// The curve of a flat network goes by the whole buffer, as it always has.
+START_TEST(bandwidth_by_bytes_goes_by_the_whole_buffer)
+{
+    struct ls_network network;
+    ck_assert_int_eq(read_text("{\"name\":\"a\",\"topology\":\"flat\",\"latency_us\":0,"
+                               "\"bandwidth_gb_s\":8,\"bandwidth_by_bytes\":[[16,2],[64,4]]}",
+                               &network),
+                     LS_OK);
+    for (uint32_t ranks = 1; ranks < 100; ranks += 7) {
+        ck_assert_double_eq_tol(ls_network_slowness(&network, 16, ranks), 4, 1e-9);
+        ck_assert_double_eq_tol(ls_network_slowness(&network, 32, ranks), 3, 1e-9);
+        ck_assert_double_eq_tol(ls_network_slowness(&network, 640, ranks), 2, 1e-9);
+    }
 }
 END_TEST
 
@@ -134,6 +180,21 @@ START_TEST(what_cannot_be_is_refused_in_one_line)
          "switches[0].oversubscription"},
         {TREE "\"switches\":[{\"below\":1.5}]}", "switches[0].below: expected an integer"},
         {TREE "\"sources\":[1],\"switches\":[{\"below\":2}]}", "sources: expected a list"},
+        {"{" FLAT ",\"bandwidth_gb_s\":1,\"efficiency\":1.5}", "efficiency: no message is faster"},
+        {"{" FLAT ",\"bandwidth_gb_s\":1,\"launch_us\":-1}", "must be finite and not negative"},
+        {"{" FLAT ",\"bandwidth_gb_s\":1,\"protocols\":[]}",
+         "protocols: expected a list of 1 to 4"},
+        {"{" FLAT ",\"bandwidth_gb_s\":1,\"protocols\":[3]}", "protocols[0]: expected an object"},
+        {"{" FLAT ",\"bandwidth_gb_s\":1,\"protocols\":[{\"below\":8}]}",
+         "protocols[0].below: the last protocol"},
+        {"{" FLAT ",\"bandwidth_gb_s\":1,\"protocols\":[{},{}]}", "protocols[0].below: is missing"},
+        {"{" FLAT ",\"bandwidth_gb_s\":1,\"protocols\":[{\"below\":8},{\"below\":8},{}]}",
+         "protocols[1].below: expected protocols in increasing order"},
+        {"{" FLAT ",\"bandwidth_gb_s\":1,\"protocols\":[{\"name\":1}]}", "name: expected a text"},
+        {"{" FLAT ",\"bandwidth_gb_s\":1,\"protocols\":[{\"efficiency_by_bytes\":[[8,1.1]]}]}",
+         "efficiency_by_bytes: no message is faster"},
+        {"{" FLAT ",\"bandwidth_gb_s\":1,\"bandwidth_by_bytes\":[[8,1]],\"protocols\":[{}]}",
+         "not both"},
         {TORUS "\"dimensions\":2,\"sides\":[2,2]}", "either sides, or dimensions"},
         {TORUS "\"about\":\"\"}", "either sides, or dimensions"},
         {TORUS "\"dimensions\":4}", "dimensions: expected 2 or 3"},
@@ -169,6 +230,8 @@ static void add_tests(TCase *test_case)
     tcase_add_test(test_case, networks_that_come_with_lockstep_are_read);
     tcase_add_test(test_case, values_are_turned_into_seconds_and_bytes);
     tcase_add_test(test_case, reductions_cost_nothing_where_none_is_given);
+    tcase_add_test(test_case, a_protocol_is_chosen_by_the_bytes_for_each_rank);
+    tcase_add_test(test_case, bandwidth_by_bytes_goes_by_the_whole_buffer);
     tcase_add_test(test_case, what_cannot_be_is_refused_in_one_line);
     tcase_add_test(test_case, files_that_are_none_are_refused);
 }

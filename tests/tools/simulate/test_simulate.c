@@ -219,6 +219,25 @@ START_TEST(messages_share_a_port_and_are_reduced_one_after_the_other)
 }
 END_TEST
 
+// All comes after the launch, each message has the protocol's latency, and its bytes move at the protocol's efficiency.
+START_TEST(launch_and_protocol_come_into_the_closed_form)
+{
+    struct ls_network network = test_flat_network();
+    network.launch = 20e-6;
+    network.protocols[0] = (struct ls_protocol){.below = 600e3, .latency = 2e-6};
+    network.protocols[1] = (struct ls_protocol){
+        .below = INFINITY, .latency = 5e-6, .points = {{1, 5e9}}, .point_count = 1};
+    network.protocol_count = 2;
+    fan = 3;
+    test_near(test_seconds(fan_in, &network, 8, 1000000), // 500,000 bytes a rank
+              20e-6 + alpha + 2e-6 + 3 * 4e6 * (beta + gamma_), EXACT);
+    test_near(test_seconds(fan_in, &network, 4, 1000000),
+              20e-6 + alpha + 5e-6 + 3 * 4e6 * (2 * beta + gamma_), EXACT);
+    fan = 0; // nothing is sent, nothing is launched
+    ck_assert(test_seconds(fan_in, &network, 8, 1000000) == 0);
+}
+END_TEST
+
 // Every rank of the first half sends to its partner in the second.
 static int32_t halves(const struct ls_collective_call *call, struct ls_schedule *schedule)
 {
@@ -510,6 +529,7 @@ static void add_tests(TCase *test_case)
     tcase_add_test(test_case, a_doubled_message_takes_its_time);
     tcase_add_test(test_case, one_doubled_message_of_a_ring_delays_all);
     tcase_add_test(test_case, messages_share_a_port_and_are_reduced_one_after_the_other);
+    tcase_add_test(test_case, launch_and_protocol_come_into_the_closed_form);
     tcase_add_test(test_case, cards_and_uplinks_are_shared);
     tcase_add_test(test_case, links_of_a_torus_are_shared_on_the_way);
     tcase_add_test(test_case, bandwidth_is_never_lost_while_a_port_has_work);
