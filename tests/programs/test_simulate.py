@@ -124,10 +124,24 @@ class Networks(SimulateTest):
         rows = self.simulate("ring", self.network(dict(FLAT, latency_us=1000)), "--world=5", "--bytes=8")
         self.assertAlmostEqual(rows[0]["seconds"], 8 * 1e-3, delta=1e-5)
 
+    def test_a_graph_that_is_a_star_simulates_as_flat(self):
+        star = self.network({**FLAT, "topology": "graph", "latency_us": 0.5, "ranks": 8, "links": [{"from": rank, "to": 8} for rank in range(8)]})
+        for operation in ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all"):
+            more = ("--world=2,5,8", "--bytes=4K,1M", "--operation=" + operation)
+            rows, flat = (self.simulate("tree" if operation == "broadcast" else "ring", network, *more) for network in (star, "--network=flat"))
+            for row, other in zip(rows, flat):
+                self.assertAlmostEqual(row["seconds"], other["seconds"], delta=1e-12)
+                self.assertAlmostEqual(row["bound_seconds"], other["bound_seconds"], delta=1e-9, msg=(row, other))
+            self.assertIn("link from 0 to 8", rows[0]["busiest_link"])
+        outcome = self.lockstep("simulate", "ring", star, "--world=9")
+        self.assertEqual((outcome.code, outcome.err.count("\n")), (BAD_INPUT, 1))
+        self.assertIn("the graph has 8 ranks, not 9", outcome.err)
+
     def test_the_bound_is_a_bound(self):
         trees = dict(FLAT, topology="fat-tree", node={"ranks": 4, "latency_us": 0.5, "bandwidth_gb_s": 100},
                      switches=[{"below": 2, "oversubscription": 4, "latency_us": 1}])
-        networks = [self.network(trees, "t.json"), "--network=tpu-torus", "--network=tpu-torus-2d", "--network=flat"]
+        line = {**FLAT, "topology": "graph", "ranks": 48, "links": [{"from": rank, "to": rank + 1, "bandwidth_gb_s": 5 + rank % 3} for rank in range(47)]}
+        networks = [self.network(trees, "t.json"), self.network(line, "l.json"), "--network=tpu-torus", "--network=tpu-torus-2d", "--network=flat"]
         for network in networks:
             for operation in ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "all_to_all"):
                 for row in self.simulate("ring", network, "--world=2-9,16,48", "--bytes=4,64K,16M", "--operation=" + operation):

@@ -61,6 +61,11 @@ bool ls_against_misfits(const struct ls_network *network, const struct ls_measur
                  network->name, (unsigned long long)places);
         return true;
     }
+    if (network->graph && network->graph->ranks < row->ranks) {
+        snprintf(text, room, "%u ranks were measured, and network %s has %u", row->ranks,
+                 network->name, network->graph->ranks);
+        return true;
+    }
     // Ranks of one node may be fewer than it has.
     if (!nodes || !row->ranks_per_node || row->ranks_per_node == network->ranks_per_node ||
         (row->ranks <= row->ranks_per_node && row->ranks <= network->ranks_per_node))

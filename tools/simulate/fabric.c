@@ -5,6 +5,7 @@
 
 #include "core/base/log.h"
 #include "core/plugin/collective.h"
+#include "tools/simulate/flow.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -60,6 +61,11 @@ static void number_links(struct ls_fabric *fabric)
 {
     const struct ls_network *network = &fabric->network;
     uint32_t next = 2 * fabric->world;
+    if (network->graph) {
+        fabric->link_count = network->graph->link_count;
+        fabric->longest = network->graph->longest;
+        return;
+    }
     fabric->longest = 2;
     if (network->topology == LS_TOPOLOGY_TORUS) {
         next = 2 * network->dimensions * fabric->world;
@@ -94,6 +100,10 @@ static double up_bandwidth(const struct ls_network *network, uint32_t layer)
 static void set_bandwidths(struct ls_fabric *fabric)
 {
     const struct ls_network *network = &fabric->network;
+    for (uint32_t i = 0; network->graph && i < fabric->link_count; i++)
+        fabric->bandwidth[i] = network->graph->links[i].bandwidth;
+    if (network->graph)
+        return;
     const bool has_cards =
         network->topology == LS_TOPOLOGY_NODES || network->topology == LS_TOPOLOGY_FAT_TREE;
     for (uint32_t i = 0; i < fabric->first_card; i++)
@@ -115,6 +125,11 @@ enum ls_status ls_fabric_create(const struct ls_network *network, uint32_t world
         const enum ls_status status = check_sides(&fabric.network, world);
         if (status)
             return status;
+    }
+    if (network->graph && world > network->graph->ranks) {
+        ls_error("network", "%s: the graph has %u ranks, not %u; change it or the world",
+                 network->name, network->graph->ranks, world);
+        return LS_BAD_INPUT;
     }
     number_links(&fabric);
     fabric.bandwidth = malloc(fabric.link_count * sizeof(*fabric.bandwidth));
@@ -202,6 +217,8 @@ uint32_t ls_fabric_route(const struct ls_fabric *fabric, uint32_t from, uint32_t
     const struct ls_network *network = &fabric->network;
     if (network->topology == LS_TOPOLOGY_TORUS)
         return torus_route(fabric, from, to, links, latency);
+    if (network->graph)
+        return ls_link_graph_route(network->graph, from, to, links, latency);
     const bool flat = network->topology == LS_TOPOLOGY_FLAT;
     if (!flat && from / network->ranks_per_node != to / network->ranks_per_node)
         return tree_route(fabric, from, to, links, latency);
@@ -219,6 +236,11 @@ const char *ls_fabric_link_text(const struct ls_fabric *fabric, uint32_t link, c
         const uint32_t place = link / 2;
         snprintf(text, bytes, "%c%c link of rank %u", link % 2 ? '-' : '+',
                  "xyz"[place % network->dimensions], place / network->dimensions);
+        return text;
+    }
+    if (network->graph) {
+        const struct ls_graph_link *found = &network->graph->links[link];
+        snprintf(text, bytes, "link from %u to %u", found->from, found->to);
         return text;
     }
     if (link < fabric->first_card) {
@@ -321,17 +343,37 @@ static double tree_bound(const struct ls_fabric *fabric, uint32_t operation, dou
     return fmax(bound, network->overhead + farthest);
 }
 
-double ls_fabric_bound(const struct ls_fabric *fabric, uint32_t operation, double bytes)
+static enum ls_status graph_bound(const struct ls_fabric *fabric, uint32_t operation, uint32_t root,
+                                  double bytes, double *out)
 {
-    if (fabric->world < 2 || bytes <= 0)
-        return 0;
+    const struct ls_link_graph *graph = fabric->network.graph;
+    const enum ls_status status = ls_flow_bound(graph, fabric->world, operation, root, bytes, out);
+    if (!status)
+        *out += fabric->network.overhead + graph->least_latency;
+    return status;
+}
+
+enum ls_status ls_fabric_bound(const struct ls_fabric *fabric, uint32_t operation, uint32_t root,
+                               double bytes, double *out)
+{
     const struct ls_network *network = &fabric->network;
+    double messages = 0;
+    if (fabric->world < 2 || bytes <= 0) {
+        *out = 0;
+        return LS_OK;
+    }
+    if (network->graph) {
+        const enum ls_status status = graph_bound(fabric, operation, root, bytes, &messages);
+        if (status)
+            return status;
+    } else {
+        messages = network->topology == LS_TOPOLOGY_TORUS ? torus_bound(fabric, operation, bytes)
+                                                          : tree_bound(fabric, operation, bytes);
+    }
     const struct ls_protocol *protocol = ls_network_protocol(network, bytes, fabric->world);
-    const double messages = network->topology == LS_TOPOLOGY_TORUS
-                                ? torus_bound(fabric, operation, bytes)
-                                : tree_bound(fabric, operation, bytes);
     const double additions = bytes * (fabric->world - 1) / fabric->world;
     const double bound = messages + (protocol ? protocol->latency : 0);
-    return network->launch +
+    *out = network->launch +
            fmax(bound, ls_operation_reduces(operation) ? additions * network->reduction : 0);
+    return LS_OK;
 }

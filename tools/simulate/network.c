@@ -10,6 +10,7 @@
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -26,7 +27,7 @@ struct reader {
     const json_t *object;
 };
 
-static const char *const topology_names[] = {"flat", "nodes", "fat-tree", "torus", NULL};
+static const char *const topology_names[] = {"flat", "nodes", "fat-tree", "torus", "graph", NULL};
 
 static enum ls_status refuse(const struct reader *reader, const char *key, const char *reason)
 {
@@ -100,10 +101,12 @@ static enum ls_status read_count(const struct reader *reader, const char *key, b
     return LS_OK;
 }
 
-static enum ls_status read_speed(const struct reader *reader, struct ls_link_speed *out)
+// `required`: else `out` has what holds where the file says nothing.
+static enum ls_status read_speed(const struct reader *reader, bool required,
+                                 struct ls_link_speed *out)
 {
-    const struct number latency = {"latency_us", true, true, MICRO, &out->latency};
-    const struct number bandwidth = {"bandwidth_gb_s", true, false, GIGA, &out->bandwidth};
+    const struct number latency = {"latency_us", required, true, MICRO, &out->latency};
+    const struct number bandwidth = {"bandwidth_gb_s", required, false, GIGA, &out->bandwidth};
     double share = 1;
     const struct number efficiency = {"efficiency", false, false, 1, &share};
     enum ls_status status = read_number(reader, &latency);
@@ -138,7 +141,7 @@ static enum ls_status read_node(const struct reader *whole, bool required, struc
         status = read_count(&node, "cards", false, &out->cards_per_node);
     if (!status && out->cards_per_node > out->ranks_per_node)
         status = refuse(&node, "cards", "are more than ranks; some would never be used");
-    return status ? status : read_speed(&node, &out->inside);
+    return status ? status : read_speed(&node, true, &out->inside);
 }
 
 static enum ls_status read_layer(const struct reader *reader, struct ls_switch_layer *out)
@@ -292,6 +295,187 @@ static enum ls_status read_sides(const struct reader *whole, struct ls_network *
     return LS_OK;
 }
 
+// ---- Graphs ----
+
+static enum ls_status read_vertex(const struct reader *reader, const char *key, const json_t *value,
+                                  uint32_t *out)
+{
+    if (!json_is_integer(value) || json_integer_value(value) < 0 ||
+        json_integer_value(value) >= LS_GRAPH_VERTICES_MOST)
+        return refuse(reader, key, "expected a rank, or a switch with a number above: 0 to 16383");
+    *out = (uint32_t)json_integer_value(value);
+    return LS_OK;
+}
+
+// A link goes both ways unless it says otherwise. It has the speed of the whole network where it gives none.
+static enum ls_status read_link(const struct reader *reader, const struct ls_link_speed *usual,
+                                struct ls_link_graph *graph)
+{
+    static const char *const known[] = {"from",       "to",      "latency_us", "bandwidth_gb_s",
+                                        "efficiency", "one_way", NULL};
+    if (!json_is_object(reader->object))
+        return refuse(reader, "", "expected an object with from and to");
+    struct ls_graph_link link = {0};
+    const json_t *one_way = json_object_get(reader->object, "one_way");
+    struct ls_link_speed own = *usual;
+    enum ls_status status = check_keys(reader, known);
+    if (!status)
+        status = read_vertex(reader, "from", json_object_get(reader->object, "from"), &link.from);
+    if (!status)
+        status = read_vertex(reader, "to", json_object_get(reader->object, "to"), &link.to);
+    if (!status && link.from == link.to)
+        status = refuse(reader, "to", "a link leads to another rank or switch");
+    if (!status && one_way && !json_is_boolean(one_way))
+        status = refuse(reader, "one_way", "expected true or false");
+    if (!status)
+        status = read_speed(reader, false, &own);
+    if (status)
+        return status;
+    link.latency = own.latency;
+    link.bandwidth = own.bandwidth;
+    graph->links[graph->link_count++] = link;
+    if (!json_is_true(one_way)) {
+        graph->links[graph->link_count] = link;
+        graph->links[graph->link_count].from = link.to;
+        graph->links[graph->link_count++].to = link.from;
+    }
+    const uint32_t last = link.from > link.to ? link.from : link.to;
+    graph->vertices = last >= graph->vertices ? last + 1 : graph->vertices;
+    return LS_OK;
+}
+
+static int compare_keys(const void *left, const void *right)
+{
+    const uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
+    return (a > b) - (a < b);
+}
+
+static enum ls_status refuse_repeated(const struct reader *whole, const char *key, uint64_t *pairs,
+                                      size_t count)
+{
+    if (count)
+        qsort(pairs, count, sizeof(*pairs), compare_keys);
+    for (size_t i = 1; i < count; i++) {
+        char reason[96];
+        if (pairs[i] != pairs[i - 1])
+            continue;
+        snprintf(reason, sizeof(reason), "there are two from %u to %u; expected one",
+                 (uint32_t)(pairs[i] >> 32), (uint32_t)pairs[i]);
+        return refuse(whole, key, reason);
+    }
+    return LS_OK;
+}
+
+static enum ls_status read_links(const struct reader *whole, const struct ls_link_speed *usual,
+                                 struct ls_link_graph *graph)
+{
+    const json_t *list = json_object_get(whole->object, "links");
+    const size_t count = json_array_size(list);
+    if (count < 1)
+        return refuse(whole, "links", "expected a list of links");
+    graph->links = calloc(2 * count, sizeof(*graph->links));
+    uint64_t *pairs = calloc(2 * count, sizeof(*pairs));
+    enum ls_status status = graph->links && pairs ? LS_OK : LS_OUT_OF_MEMORY;
+    for (size_t i = 0; !status && i < count; i++) {
+        char place[32];
+        snprintf(place, sizeof(place), "links[%zu]", i);
+        const struct reader link = {whole->path, place, json_array_get(list, i)};
+        status = read_link(&link, usual, graph);
+    }
+    for (uint32_t i = 0; !status && i < graph->link_count; i++)
+        pairs[i] = (uint64_t)graph->links[i].from << 32 | graph->links[i].to;
+    if (!status)
+        status = refuse_repeated(whole, "links", pairs, graph->link_count);
+    free(pairs);
+    return status;
+}
+
+// [sender, switch, ..., receiver]
+static enum ls_status read_route(const struct reader *reader, struct ls_link_graph *graph)
+{
+    const size_t count = json_array_size(reader->object);
+    struct ls_graph_route *route = &graph->routes[graph->route_count];
+    uint32_t *links = graph->route_links;
+    uint32_t at = 0, next = 0;
+    if (count < 2 || count > LS_GRAPH_VERTICES_MOST)
+        return refuse(reader, "", "expected a list: sender, what is passed, receiver");
+    route->first = graph->route_count ? route[-1].first + route[-1].count : 0;
+    for (size_t i = 0; i < count; i++) {
+        char reason[96];
+        const enum ls_status status =
+            read_vertex(reader, "", json_array_get(reader->object, i), &next);
+        if (status)
+            return status;
+        const uint32_t link = i ? ls_link_graph_link_between(graph, at, next) : 0;
+        snprintf(reason, sizeof(reason), "there is no link from %u to %u", at, next);
+        if (link == UINT32_MAX)
+            return refuse(reader, "", reason);
+        if (i)
+            links[route->first + route->count++] = link;
+        else
+            route->from = next;
+        at = next;
+    }
+    route->to = at;
+    if (route->from >= graph->ranks || route->to >= graph->ranks || route->from == route->to)
+        return refuse(reader, "", "a way leads from one rank to another");
+    graph->route_count++;
+    return LS_OK;
+}
+
+static enum ls_status read_routes(const struct reader *whole, struct ls_link_graph *graph)
+{
+    const json_t *list = json_object_get(whole->object, "routes");
+    const size_t count = json_array_size(list);
+    size_t longest = 0;
+    if (!list)
+        return LS_OK;
+    if (!json_is_array(list))
+        return refuse(whole, "routes", "expected a list of ways");
+    for (size_t i = 0; i < count; i++)
+        longest += json_array_size(json_array_get(list, i));
+    graph->routes = calloc(count + 1, sizeof(*graph->routes));
+    graph->route_links = calloc(longest + 1, sizeof(*graph->route_links));
+    uint64_t *pairs = calloc(count + 1, sizeof(*pairs));
+    enum ls_status status = graph->routes && graph->route_links && pairs ? LS_OK : LS_OUT_OF_MEMORY;
+    for (size_t i = 0; !status && i < count; i++) {
+        char place[32];
+        snprintf(place, sizeof(place), "routes[%zu]", i);
+        const struct reader route = {whole->path, place, json_array_get(list, i)};
+        status = read_route(&route, graph);
+    }
+    for (uint32_t i = 0; !status && i < graph->route_count; i++)
+        pairs[i] = (uint64_t)graph->routes[i].from << 32 | graph->routes[i].to;
+    if (!status)
+        status = refuse_repeated(whole, "routes", pairs, graph->route_count);
+    free(pairs);
+    return status;
+}
+
+static enum ls_status read_graph(const struct reader *whole, struct ls_network *out)
+{
+    uint32_t apart[2];
+    char reason[96];
+    struct ls_link_graph *graph = out->graph = calloc(1, sizeof(*graph));
+    if (!graph)
+        return LS_OUT_OF_MEMORY;
+    enum ls_status status = read_count(whole, "ranks", true, &graph->ranks);
+    if (!status && graph->ranks > LS_GRAPH_RANKS_MOST)
+        status = refuse(whole, "ranks", "a graph has at most 4096");
+    graph->vertices = graph->ranks;
+    if (!status)
+        status = read_links(whole, &out->link, graph);
+    if (!status)
+        status = read_routes(whole, graph);
+    if (status)
+        return status;
+    status = ls_link_graph_find_ways(graph, apart);
+    if (status != LS_BAD_INPUT)
+        return status;
+    snprintf(reason, sizeof(reason), "there is no way from rank %u to rank %u", apart[0], apart[1]);
+    return refuse(whole, "links", reason);
+}
+
 static enum ls_status read_topology(const struct reader *whole, struct ls_network *out)
 {
     const char *name = json_string_value(json_object_get(whole->object, "topology"));
@@ -300,7 +484,8 @@ static enum ls_status read_topology(const struct reader *whole, struct ls_networ
             out->topology = i;
             return LS_OK;
         }
-    return refuse(whole, "topology", "expected \"flat\", \"nodes\", \"fat-tree\" or \"torus\"");
+    return refuse(whole, "topology",
+                  "expected \"flat\", \"nodes\", \"fat-tree\", \"torus\" or \"graph\"");
 }
 
 #define COMMON_KEYS                                                                       \
@@ -330,7 +515,8 @@ static enum ls_status read_whole(const struct reader *whole, struct ls_network *
     static const char *const nodes[] = {COMMON_KEYS, "node", NULL};
     static const char *const fat_tree[] = {COMMON_KEYS, "node", "switches", NULL};
     static const char *const torus[] = {COMMON_KEYS, "sides", "dimensions", NULL};
-    static const char *const *const known[] = {flat, nodes, fat_tree, torus};
+    static const char *const graph[] = {COMMON_KEYS, "ranks", "links", "routes", NULL};
+    static const char *const *const known[] = {flat, nodes, fat_tree, torus, graph};
     double speed = INFINITY;
     const struct number overhead = {"overhead_us", false, true, MICRO, &out->overhead};
     const struct number reduction = {"reduction_gb_s", false, false, GIGA, &speed};
@@ -342,7 +528,7 @@ static enum ls_status read_whole(const struct reader *whole, struct ls_network *
     if (!status)
         status = read_texts(whole, out);
     if (!status)
-        status = read_speed(whole, &out->link);
+        status = read_speed(whole, true, &out->link);
     if (!status)
         status = read_number(whole, &overhead);
     if (!status)
@@ -360,6 +546,8 @@ static enum ls_status read_whole(const struct reader *whole, struct ls_network *
         status = read_layers(whole, out);
     if (!status && out->topology == LS_TOPOLOGY_TORUS)
         status = read_sides(whole, out);
+    if (!status && out->topology == LS_TOPOLOGY_GRAPH)
+        status = read_graph(whole, out);
     return status;
 }
 
@@ -404,9 +592,17 @@ enum ls_status ls_network_read(const char *path, struct ls_network *out)
     const struct reader whole = {path, "", root};
     status = read_whole(&whole, &network);
     json_decref(root);
-    if (!status)
+    if (status)
+        ls_network_finish(&network);
+    else
         *out = network;
     return status;
+}
+
+void ls_network_finish(struct ls_network *network)
+{
+    ls_link_graph_destroy(network->graph);
+    *network = (struct ls_network){0};
 }
 
 static double protocol_size(const struct ls_network *network, double bytes, uint32_t ranks)

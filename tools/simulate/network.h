@@ -5,6 +5,7 @@
 #define LS_TOOLS_SIMULATE_NETWORK_H
 
 #include "core/base/status.h"
+#include "tools/simulate/link_graph.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -20,6 +21,7 @@ enum ls_topology {
     LS_TOPOLOGY_NODES, // nodes with fast links inside, and network cards to such a switch
     LS_TOPOLOGY_FAT_TREE, // the same, over layers of switches
     LS_TOPOLOGY_TORUS, // links to the neighbours in two or three dimensions
+    LS_TOPOLOGY_GRAPH, // given link by link
 };
 
 // Of one link, each way.
@@ -76,11 +78,13 @@ struct ls_network {
     uint32_t layer_count;
     uint32_t dimensions; // of a torus
     uint32_t sides[LS_TORUS_DIMENSIONS]; // 0: as even as the world allows
+    struct ls_link_graph *graph; // of a graph; else NULL
 };
 
 // LS_BAD_INPUT, logged with path and line: no such file, malformed JSON, a key that is unknown or missing, a value
 // that cannot be.
 LS_STATUS ls_network_read(const char *path, struct ls_network *out);
+void ls_network_finish(struct ls_network *network); // takes a zeroed one
 
 // The protocol while `ranks` ranks work on a buffer of so many bytes; NULL: the network has none.
 const struct ls_protocol *ls_network_protocol(const struct ls_network *network, double bytes,

@@ -720,6 +720,7 @@ static enum ls_status run(const struct arguments *arguments)
     if (!status && settings->svg && !settings->against)
         status = write_chart(settings);
     ls_measured_finish(&settings->measured);
+    ls_network_finish(&settings->network);
     ls_rows_destroy(settings->rows);
     ls_loader_destroy(settings->loader);
     number_list_finish(&settings->worlds);

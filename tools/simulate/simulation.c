@@ -110,7 +110,8 @@ static enum ls_status prepare(struct simulator *simulator)
     return ls_queue_init(&simulator->queue);
 }
 
-static void write_result(const struct simulator *simulator, struct ls_simulation_result *out)
+static enum ls_status write_result(const struct simulator *simulator,
+                                   struct ls_simulation_result *out)
 {
     const struct ls_simulation *simulation = simulator->simulation;
     uint32_t busiest = 0;
@@ -124,8 +125,6 @@ static void write_result(const struct simulator *simulator, struct ls_simulation
     }
     *out = (struct ls_simulation_result){
         .seconds = simulator->now,
-        .bound_seconds = ls_fabric_bound(&simulator->fabric, simulation->operation,
-                                         (double)simulation->count * simulation->element_bytes),
         .busiest_share = simulator->now > 0 ? busy / simulator->now : 0,
         .messages = simulator->messages,
         .steps = simulator->steps_done,
@@ -135,6 +134,9 @@ static void write_result(const struct simulator *simulator, struct ls_simulation
     };
     if (busy > 0)
         ls_fabric_link_text(&simulator->fabric, busiest, out->busiest, sizeof(out->busiest));
+    return ls_fabric_bound(&simulator->fabric, simulation->operation, simulation->root,
+                           (double)simulation->count * simulation->element_bytes,
+                           &out->bound_seconds);
 }
 
 static void finish(struct simulator *simulator)
@@ -267,7 +269,7 @@ enum ls_status ls_simulate(const struct ls_simulation *simulation, struct ls_sim
         status = simulate(&simulator, &call);
     ls_surroundings_finish(&around);
     if (!status)
-        write_result(&simulator, out);
+        status = write_result(&simulator, out);
     finish(&simulator);
     return status;
 }

@@ -142,6 +142,39 @@ END_TEST
 #define TREE "{\"name\":\"a\",\"topology\":\"fat-tree\",\"latency_us\":1,\"bandwidth_gb_s\":1,"
 #define NODES "{\"name\":\"a\",\"topology\":\"nodes\",\"latency_us\":1,\"bandwidth_gb_s\":1,"
 
+#define GRAPH "{\"name\":\"a\",\"topology\":\"graph\",\"latency_us\":1,\"bandwidth_gb_s\":1,"
+
+// Two switches between ranks 0 and 1; rank 2 hangs on the second one, by a link that is slower upwards.
+START_TEST(ways_of_a_graph_are_the_shortest_and_first_or_given)
+{
+    struct ls_network network;
+    uint32_t links[3];
+    double latency;
+    ck_assert_int_eq(read_text(GRAPH "\"ranks\":3,\"links\":[{\"from\":0,\"to\":4},"
+                                     "{\"from\":0,\"to\":3},{\"from\":3,\"to\":1},"
+                                     "{\"from\":4,\"to\":1},{\"from\":3,\"to\":2,"
+                                     "\"latency_us\":5,\"bandwidth_gb_s\":8,\"one_way\":true},"
+                                     "{\"from\":2,\"to\":3,\"one_way\":true}],"
+                                     "\"routes\":[[1,3,0]]}",
+                               &network),
+                     LS_OK);
+    const struct ls_link_graph *graph = network.graph;
+    ck_assert_uint_eq(graph->vertices, 5);
+    ck_assert_uint_eq(graph->longest, 2);
+    ck_assert_uint_eq(ls_link_graph_route(graph, 0, 1, links, &latency), 2);
+    ck_assert_uint_eq(graph->links[links[0]].to, 4); // its link stands first
+    ck_assert_uint_eq(ls_link_graph_route(graph, 1, 0, links, &latency), 2);
+    ck_assert_uint_eq(graph->links[links[0]].to, 3); // by the file's way
+    ck_assert_uint_eq(ls_link_graph_route(graph, 0, 2, links, &latency), 2);
+    ck_assert_double_eq_tol(latency, 6e-6, 1e-15);
+    ck_assert_double_eq_tol(graph->links[links[1]].bandwidth, 8e9, 1);
+    ck_assert_uint_eq(ls_link_graph_route(graph, 2, 0, links, &latency), 2);
+    ck_assert_double_eq_tol(latency, 2e-6, 1e-15);
+    ls_network_finish(&network);
+    ck_assert_ptr_null(network.graph);
+}
+END_TEST
+
 START_TEST(what_cannot_be_is_refused_in_one_line)
 {
     static const struct {
@@ -195,6 +228,26 @@ START_TEST(what_cannot_be_is_refused_in_one_line)
          "efficiency_by_bytes: no message is faster"},
         {"{" FLAT ",\"bandwidth_gb_s\":1,\"bandwidth_by_bytes\":[[8,1]],\"protocols\":[{}]}",
          "not both"},
+        {GRAPH "\"links\":[]}", "ranks: is missing"},
+        {GRAPH "\"ranks\":4097,\"links\":[{}]}", "ranks: a graph has at most 4096"},
+        {GRAPH "\"ranks\":2,\"links\":[]}", "links: expected a list"},
+        {GRAPH "\"ranks\":2,\"links\":[1]}", "links[0]: expected an object"},
+        {GRAPH "\"ranks\":2,\"links\":[{\"from\":0,\"to\":1},{\"from\":1,\"to\":0}]}",
+         "links: there are two from 0 to 1"},
+        {GRAPH "\"ranks\":2,\"links\":[{\"from\":0}]}", "links[0].to: expected a rank"},
+        {GRAPH "\"ranks\":2,\"links\":[{\"from\":0,\"to\":0}]}", "leads to another"},
+        {GRAPH "\"ranks\":2,\"links\":[{\"from\":0,\"to\":16384}]}", "links[0].to: expected"},
+        {GRAPH "\"ranks\":2,\"links\":[{\"from\":0,\"to\":1,\"one_way\":1}]}", "true or false"},
+        {GRAPH "\"ranks\":2,\"links\":[{\"from\":0,\"to\":1,\"one_way\":true}]}",
+         "links: there is no way from rank 1 to rank 0"},
+        {GRAPH "\"ranks\":2,\"links\":[{\"from\":0,\"to\":1}],\"routes\":[[0]]}",
+         "routes[0]: expected a list"},
+        {GRAPH "\"ranks\":2,\"links\":[{\"from\":0,\"to\":1}],\"routes\":[[0,2,1]]}",
+         "routes[0]: there is no link from 0 to 2"},
+        {GRAPH "\"ranks\":1,\"links\":[{\"from\":0,\"to\":1}],\"routes\":[[0,1]]}",
+         "routes[0]: a way leads from one rank to another"},
+        {GRAPH "\"ranks\":2,\"links\":[{\"from\":0,\"to\":1}],\"routes\":[[0,1],[0,1]]}",
+         "routes: there are two from 0 to 1"},
         {TORUS "\"dimensions\":2,\"sides\":[2,2]}", "either sides, or dimensions"},
         {TORUS "\"about\":\"\"}", "either sides, or dimensions"},
         {TORUS "\"dimensions\":4}", "dimensions: expected 2 or 3"},
@@ -232,6 +285,7 @@ static void add_tests(TCase *test_case)
     tcase_add_test(test_case, reductions_cost_nothing_where_none_is_given);
     tcase_add_test(test_case, a_protocol_is_chosen_by_the_bytes_for_each_rank);
     tcase_add_test(test_case, bandwidth_by_bytes_goes_by_the_whole_buffer);
+    tcase_add_test(test_case, ways_of_a_graph_are_the_shortest_and_first_or_given);
     tcase_add_test(test_case, what_cannot_be_is_refused_in_one_line);
     tcase_add_test(test_case, files_that_are_none_are_refused);
 }

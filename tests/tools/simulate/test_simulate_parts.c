@@ -4,6 +4,7 @@
 #include "core/base/random.h"
 #include "core/schedule/schedule.h"
 #include "tools/simulate/fabric.h"
+#include "tools/simulate/flow.h"
 #include "tools/simulate/queue.h"
 #include "tests/tools/simulate/simulation.h"
 
@@ -151,6 +152,113 @@ START_TEST(sides_are_chosen_as_even_as_the_world_allows)
     ck_assert_int_eq(ls_fabric_create(&network, 64, &fabric), LS_BAD_INPUT);
     ls_log_set_writer(NULL, NULL);
     ck_assert_ptr_nonnull(strstr(test_log.text, "4 x 4 x 3 has 48 ranks, not 64"));
+}
+END_TEST
+
+// ---- Graphs ----
+
+#define VERTICES 9 // at most, so that all cuts can be tried
+#define GRAPHS 300
+
+// Links between random vertices, bandwidths 1 to 8, some of them one way; false: some ranks have no way to others.
+static bool random_graph(uint64_t seed, struct ls_link_graph *out)
+{
+    uint64_t draw = 0;
+    uint32_t apart[2];
+    *out = (struct ls_link_graph){.ranks = 2 + (uint32_t)(ls_random_u64(seed, draw++) % 4)};
+    out->vertices = out->ranks + (uint32_t)(ls_random_u64(seed, draw++) % 5);
+    out->links = calloc((size_t)VERTICES * VERTICES, sizeof(*out->links));
+    for (uint32_t from = 0; from < out->vertices; from++)
+        for (uint32_t to = 0; to < out->vertices; to++) {
+            const uint64_t random = ls_random_u64(seed, draw++);
+            if (from != to && random % 100 < 45)
+                out->links[out->link_count++] =
+                    (struct ls_graph_link){from, to, 1e-6, (double)(1 + random / 100 % 8)};
+        }
+    return ls_link_graph_find_ways(out, apart) == LS_OK;
+}
+
+static double leaves(const struct ls_link_graph *graph, uint32_t set)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < graph->link_count; i++)
+        if (set >> graph->links[i].from & 1 && !(set >> graph->links[i].to & 1))
+            sum += graph->links[i].bandwidth;
+    return sum;
+}
+
+// As flow.h has it, over all sets of vertices; a buffer of one byte.
+static double bound_by_all_cuts(const struct ls_link_graph *graph, uint32_t operation,
+                                uint32_t root)
+{
+    const uint32_t all = (1u << graph->ranks) - 1;
+    const double n = graph->ranks;
+    double bound = 0, out = 0, in = 0;
+    for (uint32_t set = 1; set < 1u << graph->vertices; set++) {
+        const uint32_t rest = ~set & ((1u << graph->vertices) - 1);
+        const bool has_root = set >> root & 1;
+        const double ranks = __builtin_popcount(set & all);
+        if (!(set & all) || !(rest & all))
+            continue;
+        switch (operation) {
+        case LS_ALL_GATHER: bound = fmax(bound, ranks / n / leaves(graph, set)); break;
+        case LS_REDUCE_SCATTER: bound = fmax(bound, (n - ranks) / n / leaves(graph, set)); break;
+        case LS_ALL_REDUCE: bound = fmax(bound, 1 / leaves(graph, set)); break;
+        case LS_ALL_TO_ALL: bound = fmax(bound, (n - 1) / n / leaves(graph, set)); break;
+        case LS_BROADCAST: bound = fmax(bound, has_root ? 1 / leaves(graph, set) : 0); break;
+        default: bound = fmax(bound, has_root ? 0 : 1 / leaves(graph, set));
+        }
+    }
+    for (uint32_t i = 0; i < graph->link_count; i++) {
+        out += graph->links[i].from < graph->ranks ? graph->links[i].bandwidth : 0;
+        in += graph->links[i].to < graph->ranks ? graph->links[i].bandwidth : 0;
+    }
+    return operation == LS_ALL_REDUCE ? fmax(bound, 2 * (n - 1) / fmin(in, out)) : bound;
+}
+
+START_TEST(flows_find_the_tightest_of_all_cuts)
+{
+    static const uint32_t operations[] = {LS_ALL_REDUCE, LS_REDUCE_SCATTER, LS_ALL_GATHER,
+                                          LS_BROADCAST,  LS_REDUCE,         LS_ALL_TO_ALL};
+    uint32_t connected = 0;
+    for (uint64_t seed = 0; connected < GRAPHS; seed++) {
+        struct ls_link_graph *graph = calloc(1, sizeof(*graph));
+        const bool usable = random_graph(seed, graph);
+        connected += usable;
+        for (size_t i = 0; usable && i < sizeof(operations) / sizeof(operations[0]); i++) {
+            const uint32_t root = (uint32_t)(seed % graph->ranks);
+            double found;
+            ck_assert_int_eq(ls_flow_bound(graph, graph->ranks, operations[i], root, 1, &found),
+                             LS_OK);
+            test_near(found, bound_by_all_cuts(graph, operations[i], root), 1e-5);
+        }
+        ls_link_graph_destroy(graph);
+    }
+}
+END_TEST
+
+// Ranks that do not take part pass on what others send.
+START_TEST(ranks_beyond_the_world_only_pass_on)
+{
+    struct ls_link_graph *graph = calloc(1, sizeof(*graph));
+    uint32_t apart[2], links[4];
+    double found, latency;
+    *graph = (struct ls_link_graph){.ranks = 3, .vertices = 3, .link_count = 4};
+    graph->links = calloc(4, sizeof(*graph->links));
+    for (uint32_t i = 0; i < 2; i++) { // 0 - 2 - 1
+        graph->links[2 * i] = (struct ls_graph_link){i, 2, 1e-6, 4};
+        graph->links[2 * i + 1] = (struct ls_graph_link){2, i, 2e-6, 4};
+    }
+    ck_assert_int_eq(ls_link_graph_find_ways(graph, apart), LS_OK);
+    ck_assert_uint_eq(graph->longest, 2);
+    ck_assert_double_eq_tol(graph->least_latency, 1e-6, 1e-15);
+    ck_assert_uint_eq(ls_link_graph_route(graph, 0, 1, links, &latency), 2);
+    ck_assert_double_eq_tol(latency, 3e-6, 1e-15);
+    ck_assert_int_eq(ls_flow_bound(graph, 2, LS_ALL_GATHER, 0, 8, &found), LS_OK);
+    test_near(found, 1, 1e-9);
+    ck_assert_int_eq(ls_flow_bound(graph, 3, LS_ALL_GATHER, 0, 9, &found), LS_OK);
+    test_near(found, 1.5, 1e-9); // two of three blocks over one link
+    ls_link_graph_destroy(graph);
 }
 END_TEST
 
@@ -318,6 +426,8 @@ static void add_tests(TCase *test_case)
     tcase_add_test(test_case, the_queue_hands_out_in_order_of_time_then_of_putting);
     tcase_add_test(test_case, every_two_ranks_have_a_way);
     tcase_add_test(test_case, ways_through_a_torus_are_as_short_as_can_be);
+    tcase_add_test(test_case, flows_find_the_tightest_of_all_cuts);
+    tcase_add_test(test_case, ranks_beyond_the_world_only_pass_on);
     tcase_add_test(test_case, sides_are_chosen_as_even_as_the_world_allows);
     tcase_add_test(test_case, steps_wait_for_what_a_plain_search_finds);
 }
