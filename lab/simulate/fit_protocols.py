@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fits the protocols of the GPU networks in networks/ (launch, latency, efficiency by size) and says how far off they are.
 
-    python3 lab/simulate/fit_protocols.py MEASURED LOCKSTEP [--write]
+    python3 lab/simulate/fit_protocols.py MEASURED LOCKSTEP [--write] [--collective=NAME]
 
 MEASURED is a folder of tables as docs/simulate.md has them, LOCKSTEP the built program. The constants are fitted on the 1st, 3rd, 5th ...
 row of two tables alone (TRAINED), by least squares of ln(fitted / measured). The rows between are interpolation; all
 other tables are held out. All times that are reported come from `lockstep simulate`; the closed form below only makes the fit fast, and
 is held against the simulator. Without --write nothing is changed: exit code 1 when the files in networks/ have other constants.
+
+What is simulated is `ring`, which uses one network card of a node where NCCL's channels use them all, so the cards of a node are made one that
+is as fast. --collective=NAME simulates another one, on the files as they are.
 
 A ring of p ranks passes its n bytes in R = 2 (p - 1) rounds of m = n / p (all-gather and reduce-scatter in p - 1). A hop h takes
 a(h) + latency(m) + m / (B(h) e(m)); with B the data sheet's bandwidth times the efficiency of its kind of link, e the share that the protocol
@@ -30,8 +33,8 @@ SWITCH = 128 << 10  # from here on the bandwidth protocol is taken
 LOW = [4 << 10, 64 << 10]  # points of the curve of the latency protocol
 HIGH = [128 << 10, 512 << 10, 2 << 20, 8 << 20, 32 << 20, 128 << 20]  # and of the other, which ends at 1
 
-# Table: its network, options of `--against`, the sizes that are taken (None: all that count), and whether to take odd rows (0), even rows (1)
-# or all. Rows of p5-2x8-sweep above 512M are faster than a ring can be, and say so.
+# Table, its network, options of `--against`, and the sizes that are taken (None: all that count). Rows of p5-2x8-sweep above 512M are
+# faster than a ring can be, and say so.
 TRAINED = [("a100x8-ring", "a100-nvlink", [], None), ("b200x4x8", "b200-efa", [], range(256 << 10, 1 << 40))]
 HELD_OUT = [
     ("h200x8-ring", "h200-efa", [], None),
@@ -82,7 +85,6 @@ def read_network(name):
 
 
 def with_one_card(network):
-    """A ring uses one card of a node; NCCL's channels use them all. So that `ring` stands for it, the cards of a node are one."""
     network = json.loads(json.dumps(network))
     node = network.get("node", {})
     cards = node.get("cards", node.get("ranks", 1))
@@ -237,13 +239,13 @@ def network_text(network):
 
 # ---- The verdict: by the simulator alone ----
 
-def simulated(lockstep, folder, table, networks, part):
+def simulated(lockstep, collective, folder, table, networks, part):
     name, machine, options, sizes = table
     with tempfile.TemporaryDirectory() as scratch:
         file, rows = os.path.join(scratch, "network.json"), os.path.join(scratch, "rows.json")
         with open(file, "w", encoding="utf-8") as out:
-            json.dump(with_one_card(networks[machine]), out)
-        subprocess.run([lockstep, "simulate", "ring", "--network=" + file, "--against=" + os.path.join(folder, name + ".csv"), "--json=" + rows,
+            json.dump(networks[machine] if collective != "ring" else with_one_card(networks[machine]), out)
+        subprocess.run([lockstep, "simulate", collective, "--network=" + file, "--against=" + os.path.join(folder, name + ".csv"), "--json=" + rows,
                         *options], check=True, stdout=subprocess.DEVNULL)
         with open(rows, encoding="utf-8") as out:
             found = json.load(out)["rows"]
@@ -263,6 +265,7 @@ def say(title, rows, every=True):
 
 def main():
     folder, lockstep = sys.argv[1:3]
+    collective = next((option.partition("=")[2] for option in sys.argv[3:] if option.startswith("--collective=")), "ring")
     constants = fit(folder)
     print(json.dumps(dict(launch_us=rounded(constants.launch * 1e6), inside=rounded(constants.inside), between=rounded(constants.between),
                           protocols=protocols(constants))))
@@ -271,8 +274,8 @@ def main():
     for part, title in ((0, "fitted"), (1, "interpolation")):
         together = []
         for table in TRAINED:
-            rows = simulated(lockstep, folder, table, networks, part)
-            if part == 0:
+            rows = simulated(lockstep, collective, folder, table, networks, part)
+            if part == 0 and collective == "ring":
                 network = with_one_card(networks[table[1]])
                 apart = max(abs(ring_seconds(network, row["world"], row["bytes"], constants) / row["seconds"] - 1) for row in rows)
                 print(f"{table[0]}: the closed form is within {100 * apart:.1f} % of the simulator")
@@ -281,7 +284,7 @@ def main():
         say(title, together, every=False)
     together = []
     for table in HELD_OUT:
-        rows = simulated(lockstep, folder, table, networks, None)
+        rows = simulated(lockstep, collective, folder, table, networks, None)
         say(table[0], rows)
         together += rows
     say("held out", together, every=False)

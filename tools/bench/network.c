@@ -2,11 +2,13 @@
 // A network file from measurements between two ranks. A ring of two does two rounds, in each of which both ranks
 // send half of the buffer to each other, and in one of which they add it up. The simulator takes for it
 //
-//     2 (overhead + latency + half / bandwidth) + half * reduction
+//     launch + 2 (overhead + latency + half / bandwidth) + half * reduction
 //
-// so with overhead (what more messages for the same bytes take), latency (the rest of the smallest message) and
-// reduction measured (two loops: what adding takes longer than copying), each size tells the bandwidth of its messages:
-// what is in a cache moves faster than what is not.
+// and for a reduce-scatter, which has one round, one message less. So the smallest all-reduce minus the smallest
+// reduce-scatter is a message, and what is left of the all-reduce beside two messages is the launch. With overhead (what
+// more messages for the same bytes take), latency (the rest of the message) and reduction measured (two loops: what adding
+// takes longer than copying), each size tells the bandwidth of its messages: what is in a cache moves faster than what is
+// not.
 #include "tools/bench/network.h"
 
 #include "tools/bench/lanes.h"
@@ -31,6 +33,8 @@
 
 #define MOST_REDUCING 0.9 // of the time of an all-reduce beside its messages
 #define MOST_OVERHEAD 0.9 // of the time of the smallest message
+#define LEAST_MESSAGES \
+    0.2 // of the time of the smallest all-reduce: its two messages, the rest is launch
 #define MOST_MESSAGE 0.7 // of the time of an all-reduce: the latency of its messages
 #define PASSES 3 // through all sizes: what comes and goes does not meet the same size each time
 #define MOST_APART 1.5
@@ -45,6 +49,7 @@ struct bench_network {
 };
 
 struct speeds {
+    double launch; // seconds of a collective beside its messages
     double overhead; // seconds that a message keeps a rank busy
     double latency; // seconds
     double reduction; // seconds a byte
@@ -81,8 +86,8 @@ static enum ls_status measure_reduction(double *out)
 static const struct ls_known_call the_call = {
     .operation = LS_ALL_REDUCE, .dtype = LS_F32, .reduction = LS_SUM, .world = RANKS};
 
-static enum ls_status measure_ring(const struct bench_lane *ring, uint64_t bytes, double seconds,
-                                   double *out)
+static enum ls_status measure_ring(const struct bench_lane *ring, uint32_t operation,
+                                   uint64_t bytes, double seconds, double *out)
 {
     struct bench_task task = {
         .lanes = ring,
@@ -93,6 +98,7 @@ static enum ls_status measure_ring(const struct bench_lane *ring, uint64_t bytes
         .places = {[BENCH_IN_PLACE] = true},
         .pin = true,
     };
+    task.call.operation = operation;
     task.call.count = bytes / sizeof(float);
     struct bench_result results[1][BENCH_PLACES] = {{{0}}};
     const enum ls_status status = bench_lanes_run(&task, results);
@@ -101,22 +107,26 @@ static enum ls_status measure_ring(const struct bench_lane *ring, uint64_t bytes
     return status;
 }
 
-// All that is timed, once through: the smallest message, a buffer whole and cut, and each size.
-enum { TIME_SMALLEST, TIME_WHOLE, TIME_CUT, TIME_SIZES, TIMES = TIME_SIZES + POINTS };
+// All that is timed, once through: the smallest message twice and once, a buffer whole and cut, and each size.
+enum { TIME_SMALLEST, TIME_SCATTER, TIME_WHOLE, TIME_CUT, TIME_SIZES, TIMES = TIME_SIZES + POINTS };
 
 static enum ls_status measure_pass(const struct bench_network *network, double seconds,
                                    double times[TIMES])
 {
     const struct bench_lane *ring = &network->ring;
-    enum ls_status status = measure_ring(ring, SMALLEST, seconds, &times[TIME_SMALLEST]);
+    enum ls_status status =
+        measure_ring(ring, LS_ALL_REDUCE, SMALLEST, seconds, &times[TIME_SMALLEST]);
     if (!status)
-        status = measure_ring(ring, CUT, seconds, &times[TIME_WHOLE]);
+        status = measure_ring(ring, LS_REDUCE_SCATTER, SMALLEST, seconds, &times[TIME_SCATTER]);
     if (!status)
-        status = measure_ring(&network->cut, CUT, seconds, &times[TIME_CUT]);
+        status = measure_ring(ring, LS_ALL_REDUCE, CUT, seconds, &times[TIME_WHOLE]);
+    if (!status)
+        status = measure_ring(&network->cut, LS_ALL_REDUCE, CUT, seconds, &times[TIME_CUT]);
     for (int i = 0; !status && i < POINTS; i++) {
         times[TIME_SIZES + i] = network->noted[i];
         if (!network->noted[i])
-            status = measure_ring(ring, LEAST_BUFFER << i, seconds, &times[TIME_SIZES + i]);
+            status = measure_ring(ring, LS_ALL_REDUCE, LEAST_BUFFER << i, seconds,
+                                  &times[TIME_SIZES + i]);
     }
     return status;
 }
@@ -153,15 +163,20 @@ static enum ls_status measure_passes(const struct bench_network *network, double
     return LS_OK;
 }
 
-// Half of the buffer goes out as one message, or as many; and so twice. The smallest was measured by itself: on a machine
-// that was slow just then, it must not take longer than what is larger (from CUT / 2 on: below, nearly all is latency).
+// Half of the buffer goes out as one message, or as many; and so twice. The smallest were measured by themselves: on a
+// machine that was slow just then, they must not take longer than what is larger (from CUT / 2 on: below, nearly all is
+// latency).
 static void find_message(const double times[TIMES], struct speeds *out)
 {
     const double each = (times[TIME_CUT] - times[TIME_WHOLE]) / (2.0 * (CUT / 2 / SEGMENT - 1));
-    double message = times[TIME_SMALLEST] / 2;
+    double smallest = times[TIME_SMALLEST];
+    const double two = 2 * (smallest - times[TIME_SCATTER]);
+    const double share = fmin(1, fmax(LEAST_MESSAGES, two / smallest));
     for (int i = 0; i < POINTS; i++)
         if (out->bytes[i] >= CUT / 2)
-            message = fmin(message, times[TIME_SIZES + i] / 2 * MOST_MESSAGE);
+            smallest = fmin(smallest, times[TIME_SIZES + i] * MOST_MESSAGE);
+    const double message = share * smallest / 2;
+    out->launch = smallest - 2 * message;
     out->overhead = fmax(0, fmin(each, MOST_OVERHEAD * message));
     out->latency = message - out->overhead;
 }
@@ -169,7 +184,7 @@ static void find_message(const double times[TIMES], struct speeds *out)
 // What of the times of the sizes is left for the messages. Nothing is added more slowly than it is added while it moves.
 static void find_bandwidths(const double *times, struct speeds *out)
 {
-    const double messages = 2 * (out->latency + out->overhead);
+    const double messages = out->launch + 2 * (out->latency + out->overhead);
     for (int i = 0; i < POINTS; i++) {
         const double half = (double)out->bytes[i] / 2;
         const double moving = fmax(times[i] - messages, times[i] * (1 - MOST_MESSAGE));
@@ -211,11 +226,13 @@ static enum ls_status write_file(const struct speeds *speeds, const char *path)
             "    \"about\": \"Threads of one process of this machine, two ranks, float32: lockstep "
             "bench --write-network\",\n"
             "    \"topology\": \"flat\",\n"
+            "    \"launch_us\": %.4g,\n"
             "    \"latency_us\": %.4g,\n"
             "    \"overhead_us\": %.4g,\n"
             "    \"bandwidth_gb_s\": %.4g,\n"
             "    \"bandwidth_by_bytes\": [",
-            speeds->latency * 1e6, speeds->overhead * 1e6, speeds->fastest * 1e-9);
+            speeds->launch * 1e6, speeds->latency * 1e6, speeds->overhead * 1e6,
+            speeds->fastest * 1e-9);
     for (int i = 0; i < POINTS; i++)
         fprintf(file.stream, "%s[%llu, %.4g]", i ? ", " : "", (unsigned long long)speeds->bytes[i],
                 speeds->bandwidth[i] * 1e-9);
@@ -310,8 +327,9 @@ enum ls_status bench_network_write(struct bench_network *network, double seconds
     if (!status)
         status = write_file(&speeds, path);
     if (!status)
-        printf("%s: latency %.3g us, overhead %.3g us, up to %.3g GB/s, reduces %.3g GB/s\n", path,
-               speeds.latency * 1e6, speeds.overhead * 1e6, speeds.fastest * 1e-9,
-               1e-9 / speeds.reduction);
+        printf("%s: launch %.3g us, latency %.3g us, overhead %.3g us, up to %.3g GB/s, reduces "
+               "%.3g GB/s\n",
+               path, speeds.launch * 1e6, speeds.latency * 1e6, speeds.overhead * 1e6,
+               speeds.fastest * 1e-9, 1e-9 / speeds.reduction);
     return status;
 }
