@@ -288,7 +288,8 @@ def main():
         say(table[0], rows)
         together += rows
     say("held out", together, every=False)
-    say("held out, from 1 MiB on", [row for row in together if row["bytes"] >= 1 << 20], every=False)
+    for least, text in ((1 << 20, "1 MiB"), (4 << 30, "4 GiB")):
+        say(f"held out, from {text} on", [row for row in together if row["bytes"] >= least], every=False)
     for least, below, title in ((1 << 20, 1 << 60, "from 1 MiB on"), (0, 1 << 20, "below 1 MiB")):
         apart = floor(folder, TRAINED + HELD_OUT, least, below)
         print(f"floor {title}: {len(apart)} rows, {100 * math.expm1(sum(apart) / len(apart)):.1f} %, worst {100 * math.expm1(max(apart)):.1f} %")
