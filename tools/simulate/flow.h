@@ -7,7 +7,7 @@
 //   all-reduce      n / C, C the smallest cut between any two ranks: each side needs the sum of the other; or
 //                   2 (N - 1) n over the bandwidth of all ranks, whichever is larger (Patarasuk and Yuan, 2009)
 //   all-to-all      n (N - 1) / N / C
-//   broadcast       n / the smallest cut between the root and another rank (Edmonds, 1972), and so reduce, turned round
+//   broadcast       n / the smallest cut between the root and another rank (Edmonds, 1973), and so reduce, turned round
 //
 // [any thread]
 #ifndef LS_TOOLS_SIMULATE_FLOW_H
