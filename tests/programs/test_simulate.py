@@ -271,6 +271,9 @@ class Measured(SimulateTest):
         for option in ("--json=", "--svg="):
             self.refused(USAGE, "simulate", "ring", self.measured(line), option + self.path("measured.csv"), says=("--against reads",))
         self.refused(BAD_INPUT, "simulate", "ring", "--against=none.csv", says=("none.csv",))
+        graph = self.network({**FLAT, "topology": "graph", "ranks": 2, "links": [{"from": 0, "to": 1}]}, "graph.json")
+        self.refused(BAD_INPUT, "simulate", "ring", self.measured("all-reduce,4096,16,4,4,1,,ring,"), graph,
+                     says=("16 ranks were measured, and network mine has 2",))
         self.refused(BAD_INPUT, "simulate", "ring", self.measured("all-reduce,4096,16,4,4,1,,ring,"), "--network=nvlink-ndr",
                      says=("nodes of 4", "have 8"))
         self.refused(USAGE, "simulate", "ring", self.measured(line), "--world=8", says=("no row",))

@@ -100,10 +100,11 @@ static double up_bandwidth(const struct ls_network *network, uint32_t layer)
 static void set_bandwidths(struct ls_fabric *fabric)
 {
     const struct ls_network *network = &fabric->network;
-    for (uint32_t i = 0; network->graph && i < fabric->link_count; i++)
-        fabric->bandwidth[i] = network->graph->links[i].bandwidth;
-    if (network->graph)
+    if (network->graph) {
+        for (uint32_t i = 0; i < fabric->link_count; i++)
+            fabric->bandwidth[i] = network->graph->links[i].bandwidth;
         return;
+    }
     const bool has_cards =
         network->topology == LS_TOPOLOGY_NODES || network->topology == LS_TOPOLOGY_FAT_TREE;
     for (uint32_t i = 0; i < fabric->first_card; i++)
