@@ -186,8 +186,9 @@ static void print_strategy(const struct ls_opened_plugin *opened)
            ops->traits.divisor == LS_DIVISOR_GLOBAL ? "examples of the global batch"
                                                     : "the replica's own examples");
     printf("%-13s %s\n", "replicas:",
-           ops->traits.equality == LS_EQUAL_EVERY_STEP ? "equal after every step"
-                                                       : "equal when synchronised");
+           ops->rounds ? "with weights of their own between rounds"
+           : ops->traits.equality == LS_EQUAL_EVERY_STEP ? "equal after every step"
+                                                         : "equal when synchronised");
     printf("%-13s %s\n", "collective:", ops->needs_collective ? "needed" : "none");
     if (ops->maximum_replicas)
         printf("%-13s %u\n", "most ranks:", ops->maximum_replicas);

@@ -109,7 +109,8 @@ const struct ls_hint ls_elsewhere[] = {
      TRANSPORT},
     {"direct halving-doubling hierarchical-copy mpi nccl ring torus tree two-level", INCOMPLETE,
      COLLECTIVE},
-    {"central-storage mirrored multi-worker-mirrored one-device parameter-server sharded",
+    {"central-storage diloco local-sgd mirrored multi-worker-mirrored one-device parameter-server "
+     "sharded",
      INCOMPLETE, STRATEGY},
     {NULL, NULL, 0},
 };

@@ -276,7 +276,7 @@ static bool check_strategy(const void *interface, struct ls_reason *reason)
 {
     const struct ls_strategy_interface *strategy = interface;
     const struct ls_strategy_traits *traits = &strategy->traits;
-    if (traits->divisor != LS_DIVISOR_GLOBAL && traits->divisor != LS_DIVISOR_OWN)
+    if (traits->divisor < LS_DIVISOR_GLOBAL || traits->divisor > LS_DIVISOR_SHARE)
         return ls_refuse(reason, "has the unknown divisor %u", traits->divisor);
     if (traits->equality != LS_EQUAL_EVERY_STEP && traits->equality != LS_EQUAL_AT_SYNCHRONISE)
         return ls_refuse(reason, "has the unknown equality %u", traits->equality);

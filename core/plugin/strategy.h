@@ -42,12 +42,14 @@
 // plugins/strategy/mirrored is one. Larger ones find more in headers of their own:
 //   stores.h     variables on the host, with their optimizer state
 //   servers.h    endpoints, channels, and servers that are processes of their own
+//   rounds.h     replicas with weights of their own, which are brought together now and then
 //   sharding.h   replicas that hold parts of the buffers: placement, and collectives on ranges
 #ifndef LS_PLUGIN_STRATEGY_H
 #define LS_PLUGIN_STRATEGY_H
 
 #include "core/plugin/collective.h"
 #include "core/plugin/plugin.h"
+#include "core/plugin/rounds.h"
 #include "core/plugin/servers.h"
 #include "core/plugin/sharding.h"
 #include "core/plugin/stores.h"
@@ -72,6 +74,12 @@ enum ls_replica_memory {
     LS_REPLICA_SUMS_AND_GRADIENTS = 4,
     // As long: room that nobody reads, and the parameters behind it.
     LS_REPLICA_ROOM_AND_PARAMETERS = 5,
+    // Of strategies with rounds (rounds.h): the weights of the last round, the momentum of the outer
+    // optimizer, what travels of a round, and LS_ROUND_NOTES floats of the strategy's own.
+    LS_REPLICA_ROUND = 6,
+    LS_REPLICA_MOMENTUM = 7,
+    LS_REPLICA_DIFFERENCE = 8,
+    LS_REPLICA_NOTES = 9,
 };
 
 // The sums of a step, in floats: losses of the examples, correct predictions, examples, 0, number
@@ -172,7 +180,7 @@ struct ls_strategy_step {
                             uint64_t count);
 };
 
-// The flat buffers of replicas: LS_REPLICA_PARAMETERS and LS_REPLICA_GRADIENTS.
+// The flat buffers of replicas: LS_REPLICA_PARAMETERS, LS_REPLICA_GRADIENTS and those of rounds.
 struct ls_strategy_memory {
     uint32_t struct_size;
     uint32_t reserved;
@@ -264,7 +272,10 @@ struct ls_strategy_host {
 
 enum ls_strategy_divisor {
     LS_DIVISOR_GLOBAL = 1, // gradients are divided by the examples of the global batch
-    LS_DIVISOR_OWN = 2, // by the replica's own examples (asynchronous and local steps)
+    LS_DIVISOR_OWN = 2, // by the replica's own examples (asynchronous steps)
+    // The same in steps that all replicas make together, each for itself (local steps). The sums of
+    // the step are those of the global batch all the same.
+    LS_DIVISOR_SHARE = 3,
 };
 
 // When the parameters of all replicas are equal.
@@ -365,6 +376,11 @@ struct ls_strategy_interface {
     // brings them may begin. Must not wait. All ranks call this, parameters_needed and
     // gradient_ready in ways that begin the same in the same order.
     int32_t (*parameters_ahead)(struct ls_strategy *strategy, uint32_t replica, uint32_t bucket);
+
+    // 1: replicas have weights of their own between rounds (rounds.h). With LS_DIVISOR_SHARE and
+    // LS_EQUAL_AT_SYNCHRONISE.
+    uint32_t rounds;
+    uint32_t reserved_too; // 0
 };
 
 // An option of a strategy with this name, an integer, is how many bytes a bucket has at most, unless

@@ -216,7 +216,8 @@ static enum ls_status read_traits(struct ls_driver *driver)
     traits->struct_size = sizeof(*traits);
     if (ops->find_traits)
         ops->find_traits(driver->strategy, traits);
-    const bool divides = traits->divisor == LS_DIVISOR_GLOBAL || traits->divisor == LS_DIVISOR_OWN;
+    const bool divides =
+        traits->divisor >= LS_DIVISOR_GLOBAL && traits->divisor <= LS_DIVISOR_SHARE;
     const bool equals =
         traits->equality == LS_EQUAL_EVERY_STEP || traits->equality == LS_EQUAL_AT_SYNCHRONISE;
     if (divides && equals)
@@ -303,6 +304,8 @@ enum ls_status ls_driver_open(const struct ls_driver_options *options, struct ls
         status = open_strategy(driver);
     if (!status)
         status = check_scale(driver);
+    if (!status)
+        status = ls_driver_check_rounds(driver);
     if (!status)
         status = ls_driver_check_reproducible(driver);
     if (!status && !options->forward)
@@ -453,6 +456,8 @@ enum ls_status ls_driver_attach(struct ls_driver *driver, struct ls_replica *con
         status = ls_driver_attach_totals(driver);
     if (!status)
         status = ls_driver_attach_integers(driver);
+    if (!status)
+        status = ls_driver_attach_rounds(driver);
     if (!status)
         status = ls_driver_attach_stores(driver);
     driver->defers = !status && !driver->options.shards && may_defer(driver);
@@ -619,6 +624,7 @@ static void close_members(struct ls_driver *driver)
         ls_collective_plan_destroy(member->norm);
         free(member->measured);
         ls_driver_close_ranges(member);
+        ls_driver_close_rounds(member);
         free(member->reduce);
         free(member->whole);
         free(member->broadcast);

@@ -33,6 +33,9 @@ struct ls_driver_member {
     bool asked; // the strategy has asked for sums of buckets, or for any that are there already
     bool rounds; // a range of gradients travels in the wire's number format
     bool touched; // parameters changed after the shadows were made
+    // Of rounds (rounds.c), by enum ls_round_memory; NULL: the strategy has none.
+    float *round[LS_ROUND_MEMORIES];
+    bool shows_round; // parameters and those of the last round have changed places
     bool not_finite; // the sums of its last step were not
     uint64_t most_examples, least_examples; // so far, of a global batch and of a share of its own
     bool checked_late; // the sums that the strategy checked are looked at later
@@ -200,6 +203,15 @@ LS_STATUS ls_driver_add_shards(struct ls_driver_member *member);
 // The strategy has ended the step. LS_USAGE, logged once: it adds gradients in a way of its own.
 LS_STATUS ls_driver_check_sums(const struct ls_driver_member *member);
 void ls_driver_close_integers(struct ls_driver *driver);
+
+// ---- rounds.c: each does nothing where the strategy has none ----
+// LS_USAGE or LS_UNAVAILABLE, logged. When the strategy is open.
+LS_STATUS ls_driver_check_rounds(const struct ls_driver *driver);
+LS_STATUS ls_driver_attach_rounds(struct ls_driver *driver);
+// The weights of the last round are where parameters are, until they are hidden. [replica thread]
+void ls_driver_show_round(struct ls_driver_member *member);
+void ls_driver_hide_round(struct ls_driver_member *member);
+void ls_driver_close_rounds(struct ls_driver_member *member);
 
 // ---- norms.c ----
 // Does nothing where nobody needs them. [main thread]

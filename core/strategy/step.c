@@ -422,8 +422,9 @@ static enum ls_status begin(struct ls_driver_member *member, const struct ls_rep
     member->measured_count = 0;
     member->range_measures = 0;
     member->batch = *batch;
-    if (driver->traits.divisor == LS_DIVISOR_OWN)
+    if (driver->traits.divisor != LS_DIVISOR_GLOBAL)
         member->batch.global_count = batch->count;
+    ls_driver_hide_round(member);
     ls_driver_set_current(member);
     if (driver->ops->begin_step) {
         const uint64_t start = enter_hook(member, &begin_span, 0);
@@ -884,14 +885,21 @@ static enum ls_status run_outside(struct ls_driver_member *member,
 enum ls_status ls_driver_initialize_parameters(struct ls_driver *driver, uint32_t index)
 {
     struct ls_driver_member *member = &driver->members[index];
-    const enum ls_status status = ls_driver_try_collectives(member);
-    return status ? status
-                  : run_outside(member, &initialize_span, driver->ops->initialize_parameters);
+    enum ls_status status = ls_driver_try_collectives(member);
+    if (!status)
+        status = run_outside(member, &initialize_span, driver->ops->initialize_parameters);
+    if (!status)
+        ls_driver_begin_round(driver, index);
+    return status;
 }
 
 enum ls_status ls_driver_synchronise(struct ls_driver *driver, uint32_t index)
 {
-    return run_outside(&driver->members[index], &synchronise_span, driver->ops->synchronise);
+    struct ls_driver_member *member = &driver->members[index];
+    const enum ls_status status = run_outside(member, &synchronise_span, driver->ops->synchronise);
+    if (!status)
+        ls_driver_show_round(member);
+    return status ? status : refresh(member);
 }
 
 enum ls_status ls_driver_rest(struct ls_driver *driver, uint32_t index)

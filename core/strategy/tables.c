@@ -258,9 +258,17 @@ static void host_variable_range(const struct ls_strategy_host *table, uint32_t v
     *count = place->bytes / sizeof(float);
 }
 
-// In front of parameters and gradients there are LS_STEP_STATS floats.
-static struct ls_memory buffer_of(const struct ls_replica *replica, uint32_t memory)
+// Of rounds; NULL: the strategy has none.
+static struct ls_memory round_of(const struct ls_driver_member *member, enum ls_round_memory memory)
 {
+    float *values = member->round[memory];
+    return values ? ls_host_memory(values) : (struct ls_memory){NULL, 0};
+}
+
+// In front of parameters and gradients there are LS_STEP_STATS floats.
+static struct ls_memory buffer_of(const struct ls_driver_member *member, uint32_t memory)
+{
+    const struct ls_replica *replica = member->replica;
     struct ls_memory parameters;
     switch (memory) {
     case LS_REPLICA_SUMS_AND_GRADIENTS: return ls_replica_memory(replica, LS_BUFFER_REDUCED);
@@ -270,6 +278,10 @@ static struct ls_memory buffer_of(const struct ls_replica *replica, uint32_t mem
         return parameters;
     case LS_REPLICA_PARAMETERS: return ls_replica_memory(replica, LS_BUFFER_PARAMETERS);
     case LS_REPLICA_GRADIENTS: return ls_replica_memory(replica, LS_BUFFER_GRADIENTS);
+    case LS_REPLICA_ROUND: return round_of(member, LS_ROUND_WEIGHTS);
+    case LS_REPLICA_MOMENTUM: return round_of(member, LS_ROUND_MOMENTUM);
+    case LS_REPLICA_DIFFERENCE: return round_of(member, LS_ROUND_DIFFERENCE);
+    case LS_REPLICA_NOTES: return round_of(member, LS_ROUND_OWN_NOTES);
     default: return (struct ls_memory){NULL, 0};
     }
 }
@@ -299,7 +311,7 @@ static float *host_map(const struct ls_strategy_host *table, uint32_t replica, u
         return NULL;
     }
     return own && ls_device_in_host_memory(ls_replica_device(own))
-               ? ls_address(buffer_of(own, memory))
+               ? ls_address(buffer_of(member, memory))
                : NULL;
 }
 
@@ -312,11 +324,12 @@ static struct ls_memory range_of(const struct ls_strategy_host *table, const cha
         return nowhere;
     const bool parameters = // of which frozen ones are behind
         memory == LS_REPLICA_PARAMETERS || memory == LS_REPLICA_ROOM_AND_PARAMETERS;
-    const uint64_t all =
-        (parameters ? ls_driver_of(table)->plan->flat_bytes / sizeof(float) : table->flat_count) +
-        (is_longer(memory) ? LS_STRATEGY_SUMS : 0);
-    const struct ls_memory buffer =
-        in_slots(member, memory) ? nowhere : buffer_of(member->replica, memory);
+    const uint64_t values =
+        parameters ? ls_driver_of(table)->plan->flat_bytes / sizeof(float) : table->flat_count;
+    const uint64_t all = memory == LS_REPLICA_NOTES
+                             ? LS_ROUND_NOTES
+                             : values + (is_longer(memory) ? LS_STRATEGY_SUMS : 0);
+    const struct ls_memory buffer = in_slots(member, memory) ? nowhere : buffer_of(member, memory);
     if (!ls_memory_is_null(buffer) && first <= all && count <= all - first)
         return ls_memory_at(buffer, first * sizeof(float));
     ls_error(ls_driver_name(ls_driver_of(table)),

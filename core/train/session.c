@@ -764,7 +764,8 @@ static enum ls_status open_driver(struct ls_session *session)
     session->driver = driver;
     if (status == LS_PEER_LOST) // the library of a collective may see that before the cluster does
         status = ls_workers_await_verdict(session->run, session->driver, status);
-    if (!status && run->share_group_count && ls_driver_asynchronous(driver)) {
+    if (!status && run->share_group_count &&
+        (ls_driver_asynchronous(driver) || ls_driver_has_rounds(driver))) {
         ls_error("--share",
                  "strategy '%s' with these options divides gradients by the examples of each "
                  "replica, so unequal shares would give no mean over the batch; leave it out, or "

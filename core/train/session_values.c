@@ -274,6 +274,8 @@ static enum ls_status note_given(void *context, uint32_t index)
 {
     const struct ls_session *session = context;
     ls_replica_set_scale(session->replicas[index], &session->model->scale);
+    if (session->driver)
+        ls_driver_begin_round(session->driver, index);
     return ls_replica_refresh(session->replicas[index]);
 }
 

@@ -135,7 +135,7 @@ enum ls_status ls_read_variable(struct ls_model *model, uint32_t index, float *o
 static bool replicas_have_sums(const struct ls_session *session)
 {
     return !ls_driver_has_stores(session->driver) && !ls_driver_asynchronous(session->driver) &&
-           !session->spread[LS_HELD_STATES];
+           !ls_driver_has_rounds(session->driver) && !session->spread[LS_HELD_STATES];
 }
 
 uint32_t ls_has_gradients(const struct ls_model *model)
