@@ -803,7 +803,8 @@ enum ls_status ls_driver_apply(struct ls_driver *driver, uint32_t index, struct 
 {
     struct ls_driver_member *member = &driver->members[index];
     ls_driver_set_current(member);
-    return finish(member, apply(member), out);
+    const enum ls_status status = finish(member, apply(member), out);
+    return status || !ls_driver_has_rounds(driver) ? status : ls_driver_rest(driver, index);
 }
 
 uint64_t ls_driver_next_update(const struct ls_driver *driver, uint32_t index, uint64_t step)

@@ -16,6 +16,7 @@
 #include "core/train/fit.h"
 #include "core/run/workers.h"
 #include "core/train/model_calls.h"
+#include "core/train/session_rounds.h"
 #include "core/train/session_values.h"
 
 #include <dirent.h>
@@ -347,6 +348,8 @@ enum ls_status ls_checkpoints_begin(struct ls_fit *fit)
             status = resume_callback(fit, i, tensor, bytes);
         }
     }
+    if (fit->resumed.file && !status)
+        status = ls_session_give_rounds(fit->session, fit->resumed.file);
     ls_safetensors_close(fit->resumed.file);
     fit->resumed.file = NULL;
     if (!all)
@@ -709,24 +712,51 @@ static enum ls_status find_path(struct ls_fit *fit, char **out)
     return LS_OK;
 }
 
+// Whether a checkpoint has something of every worker.
+static bool all_help(const struct ls_fit *fit)
+{
+    return ls_session_spreads_over_workers(fit->session) ||
+           (ls_session_has_rounds(fit->session) &&
+            ls_cluster_workers(fit->run->workers.cluster) > 1);
+}
+
+// Another worker writes the file.
+static enum ls_status lend(struct ls_session *session)
+{
+    enum ls_status status = ls_session_lend(session, LS_TAKE_ALL);
+    if (!status)
+        status = ls_session_take_rounds(session, true, NULL);
+    return status == LS_OUT_OF_MEMORY ? LS_OK : status;
+}
+
+// This one should, and cannot.
+static void decline(struct ls_session *session)
+{
+    ls_session_decline(session, LS_TAKE_ALL);
+    (void)!ls_session_take_rounds(session, false, NULL);
+}
+
 // Copies the model while the replicas rest; the file is written beside the training. Without a copy
 // it is written at once.
 static enum ls_status write_one(struct ls_fit *fit, bool ended)
 {
     struct ls_checkpoints *all = fit->checkpoints;
     char *path = NULL;
-    const bool helps = all->reads_only && ls_session_spreads_over_workers(fit->session);
-    if (!all->reads_only || helps)
+    if (!all->reads_only || all_help(fit))
         all->written_step = fit->done.steps;
     if (all->reads_only)
-        return ls_session_lend(fit->session, LS_TAKE_ALL);
+        return lend(fit->session);
     enum ls_status status = find_path(fit, &path);
     if (!path) {
-        ls_session_decline(fit->session, LS_TAKE_ALL);
+        decline(fit->session);
         return status;
     }
     ls_trace_begin(&take_span, 0);
     status = ls_checkpoints_take(fit, ended, &all->image);
+    if (status)
+        decline(fit->session);
+    else
+        status = ls_session_take_rounds(fit->session, true, &all->image);
     ls_trace_end();
     if (status) {
         const bool goes_on = status == LS_OUT_OF_MEMORY && !fit->session->broken;
@@ -735,7 +765,6 @@ static enum ls_status write_one(struct ls_fit *fit, bool ended)
                     path);
         all->failed += goes_on;
         free(path);
-        ls_session_decline(fit->session, LS_TAKE_ALL);
         return goes_on ? LS_OK : status;
     }
     all->path = path;
@@ -783,7 +812,7 @@ enum ls_status ls_checkpoints_after_segment(struct ls_fit *fit)
         options->seconds > 0 && (double)(ls_clock_ns() - all->last_ns) * 1e-9 >= options->seconds;
     unsigned char due = steps || seconds;
     enum ls_status status = LS_OK;
-    if (options->seconds > 0 && ls_session_spreads_over_workers(fit->session))
+    if (options->seconds > 0 && all_help(fit))
         status = ls_cluster_broadcast(fit->run->workers.cluster, &due, sizeof(due), 0);
     return !status && due ? write_one(fit, false) : status;
 }

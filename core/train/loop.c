@@ -130,6 +130,8 @@ static enum ls_status run_segment_steps(struct ls_fit *fit, uint32_t index)
     const uint64_t start = ls_clock_ns();
     if (!status)
         status = collect_deferred(fit, index);
+    if (!status && ls_driver_has_rounds(fit->session->driver))
+        status = ls_driver_rest(fit->session->driver, index);
     if (!status && index == 0 && !ls_device_blocking(ls_replica_device(fit->session->replicas[0])))
         ls_clients_device_wait(&fit->clients, done, ls_clock_ns() - start);
     return status;

@@ -285,6 +285,6 @@ static int32_t diloco_end_step(struct ls_strategy *strategy, uint32_t replica)
     .needs_collective = 1, .norms = LS_NORM_OF_VARIABLES | LS_NORM_OF_ALL, .open = (open_with), \
     .close = diloco_close, .initialize_parameters = diloco_initialize,                          \
     .gradient_ready = diloco_gradient_ready, .end_step = diloco_end_step,                       \
-    .synchronise = wait_for_difference, .rounds = 1
+    .synchronise = wait_for_difference, .rest = wait_for_difference, .rounds = 1
 
 #endif
