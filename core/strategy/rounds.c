@@ -52,6 +52,10 @@ enum ls_status ls_driver_check_rounds(const struct ls_driver *driver)
     if (options->wire)
         return refuse(driver, "--wire",
                       "and what they send is float32 so far; leave it out, or use mirrored");
+    if (options->shards)
+        return refuse(driver, "--reproducible",
+                      "and each number of replicas makes others of them; leave it out, or use "
+                      "mirrored");
     if (driver->optimizer.averages)
         return refuse(driver, "--optimizer",
                       "and use_ema=on would average those of one of them; leave it out: the "
