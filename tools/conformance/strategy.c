@@ -7,6 +7,7 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 struct suite {
@@ -118,7 +119,9 @@ static void *worker_main(void *argument)
     const struct ls_strategy_interface *ops = worker->fake->strategy;
     const bool is_lost = worker->lost == worker->replica + 1;
     ls_fake_set_thread(worker->replica);
+    struct ls_fake_replica *own = &worker->fake->replica[worker->replica];
     worker->status = run_hook(worker, LS_FAKE_INITIALIZE, ops->initialize_parameters);
+    memcpy(own->rounds[0], own->parameters, sizeof(own->rounds[0]));
     for (uint32_t step = 0; !worker->status && step < (is_lost ? 1 : LS_FAKE_STEPS); step++)
         worker->status = run_step(worker, step);
     if (!worker->status && is_lost)
@@ -127,6 +130,8 @@ static void *worker_main(void *argument)
         worker->status = ls_fake_end(worker->fake);
     if (!worker->status && !is_lost)
         worker->status = run_hook(worker, LS_FAKE_STEP, ops->synchronise);
+    if (ops->rounds) // the weights of the last round are shown
+        memcpy(own->parameters, own->rounds[0], sizeof(own->rounds[0]));
     if (worker->status)
         ls_fake_abort(worker->fake); // as the core does
     return NULL;
@@ -242,7 +247,7 @@ static void judge_replica(struct ls_fake_host *fake, uint32_t replica, uint32_t 
 // Also where replicas do not wait for each other: the updates here are such that their order does not matter.
 static void judge_parameters(struct ls_fake_host *fake)
 {
-    bool whole = true; // all gradients came in
+    bool whole = !fake->strategy->rounds; // all gradients came in, and what became of them is known
     uint32_t first = fake->replicas; // that was not lost
     for (uint32_t i = 0; i < fake->replicas; i++) {
         whole = whole && !fake->replica[i].gone;

@@ -262,7 +262,8 @@ static int32_t diloco_end_step(struct ls_strategy *strategy, uint32_t replica)
 {
     const struct ls_strategy_host *host = strategy->host;
     float sums[LS_STRATEGY_SUMS];
-    uint64_t step = 0;
+    uint64_t step;
+    double rate; // the updates know it
     int32_t status = host->collectives->wait(host, replica, strategy->sums[replica]);
     if (!status)
         status = host->step->check_step(host, replica);
@@ -271,7 +272,7 @@ static int32_t diloco_end_step(struct ls_strategy *strategy, uint32_t replica)
     const uint32_t updated = strategy->examples[replica] > 0 ? host->bucket_count : 0;
     for (uint32_t bucket = 0; !status && bucket < updated; bucket++)
         status = host->step->update(host, replica, bucket);
-    host->step->current(host, replica, &step, NULL);
+    host->step->current(host, replica, &step, &rate);
     return status ? status : take_turn(strategy, replica, step, sums[LS_SUMS_EXAMPLES]);
 }
 

@@ -326,6 +326,9 @@ static float *find_range(struct ls_fake_host *fake, uint32_t replica, uint32_t m
         [LS_REPLICA_SUMS] = {own->sums, LS_STRATEGY_SUMS},
         [LS_REPLICA_SUMS_AND_GRADIENTS] = {own->sums_and_gradients, LS_STRATEGY_SUMS + flat},
         [LS_REPLICA_ROOM_AND_PARAMETERS] = {own->room_and_parameters, LS_STRATEGY_SUMS + flat},
+        [LS_REPLICA_ROUND] = {own->rounds[0], fake->strategy->rounds ? flat : 0},
+        [LS_REPLICA_MOMENTUM] = {own->rounds[1], fake->strategy->rounds ? flat : 0},
+        [LS_REPLICA_DIFFERENCE] = {own->rounds[2], fake->strategy->rounds ? flat : 0},
     };
     const bool known = memory < sizeof(memories) / sizeof(memories[0]);
     if (known && first <= memories[memory].count && count <= memories[memory].count - first &&
@@ -565,7 +568,7 @@ void ls_fake_host_init(struct ls_fake_host *fake, struct ls_tally *tally,
     fake->buckets = buckets;
     fake->model = *model;
     fake->bucket_floats = ls_fake_bucket(model, 0).count;
-    fake->first_step = LS_FAKE_FIRST_STEP;
+    fake->first_step = strategy->rounds ? LS_FAKE_FIRST_STEP_OF_ROUNDS : LS_FAKE_FIRST_STEP;
     fake->threads_allowed = LS_FAKE_THREADS;
     pthread_mutex_init(&fake->lock, NULL);
     pthread_cond_init(&fake->changed, NULL);
@@ -615,10 +618,13 @@ void ls_fake_read_traits(struct ls_fake_host *fake, struct ls_strategy *strategy
     struct ls_strategy_traits *traits = &fake->traits;
     if (fake->strategy->find_traits)
         fake->strategy->find_traits(strategy, traits);
-    if ((traits->divisor != LS_DIVISOR_GLOBAL && traits->divisor != LS_DIVISOR_OWN) ||
+    if (traits->divisor < LS_DIVISOR_GLOBAL || traits->divisor > LS_DIVISOR_SHARE ||
         (traits->equality != LS_EQUAL_EVERY_STEP && traits->equality != LS_EQUAL_AT_SYNCHRONISE))
         ls_tally_blame(fake->tally, "the traits are divisor %u and equality %u", traits->divisor,
                        traits->equality);
+    if ((traits->divisor == LS_DIVISOR_SHARE) != (fake->strategy->rounds == 1))
+        ls_tally_blame(fake->tally, "rounds are %u with divisor %u", fake->strategy->rounds,
+                       traits->divisor);
     if (traits->survives && (!fake->strategy->lost || traits->divisor != LS_DIVISOR_OWN))
         ls_tally_blame(fake->tally, "the traits say that it survives, but %s",
                        fake->strategy->lost ? "its replicas wait for each other"

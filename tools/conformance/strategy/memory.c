@@ -45,6 +45,8 @@ static float *buffer_of(struct ls_fake_host *fake, uint32_t replica, uint32_t me
         return fake->replica[replica].parameters;
     if (memory == LS_REPLICA_GRADIENTS)
         return fake->replica[replica].gradients;
+    if (fake->strategy->rounds && memory >= LS_REPLICA_ROUND && memory <= LS_REPLICA_NOTES)
+        return fake->replica[replica].rounds[memory - LS_REPLICA_ROUND];
     ls_tally_blame(fake->tally, "there is no memory %u of a replica", memory);
     return NULL;
 }

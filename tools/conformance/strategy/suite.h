@@ -19,6 +19,7 @@
 #define LS_FAKE_THREADS 16
 #define LS_FAKE_FLOATS 48 // most of a bucket that is all-reduced
 #define LS_FAKE_FLAT 11264 // most of a model
+#define LS_FAKE_ROUNDS (LS_REPLICA_NOTES - LS_REPLICA_ROUND + 1)
 #define LS_FAKE_RATE \
     0.5 // what `current` answers as learning rate; stores subtract the gradient, whatever it is
 
@@ -40,6 +41,9 @@ enum ls_fake_call {
 
 // The number of the first step: the model was trained before.
 #define LS_FAKE_FIRST_STEP 41
+
+// Of a strategy with rounds, so that the default round of ours ends.
+#define LS_FAKE_FIRST_STEP_OF_ROUNDS 48
 
 // Which hook a replica is in.
 enum ls_fake_hook { LS_FAKE_OUTSIDE, LS_FAKE_INITIALIZE, LS_FAKE_READY, LS_FAKE_STEP };
@@ -93,6 +97,8 @@ struct ls_fake_replica {
     bool sums_waited; // in this step
     bool ranged; // updates ranges instead of buckets
     uint32_t prepared; // collectives on ranges
+    // Of strategies with rounds, from LS_REPLICA_ROUND on; the last are their notes.
+    _Alignas(64) float rounds[LS_FAKE_ROUNDS][LS_FAKE_FLAT];
 };
 
 // A collective on a range, of all replicas.
