@@ -98,6 +98,28 @@ def step():
     return picture
 
 
+def rounds():
+    """The order is that of diloco's take_turn, with a delay of one step."""
+    picture = Picture(760, 264, "A round of diloco",
+                      "Replicas make steps of their own. What a fragment has changed travels while they go on, and then changes the weights "
+                      "of the last round, which replace those of the replicas or are mixed with them.")
+    for i, y in enumerate((30, 80)):
+        picture.text(16, y + 20, f"replica {i}", "soft")
+        for k in range(6):
+            picture.box(96 + k * 84, y, 78, 30, f"step {k + 1}", "first", "middle on")
+        picture.box(604, y, 130, 30, "weights mixed", "fourth", "middle on")
+    picture.text(16, 150, "exchange", "soft")
+    picture.box(518, 130, 78, 30, "all-reduce", "second", "middle on")
+    picture.arrow(514, 114, 530, 128, "second")
+    picture.arrow(598, 128, 614, 114, "second", "dashed")
+    picture.text(16, 200, "on each", "soft")
+    picture.box(96, 180, 498, 30, "g, the weights of the last round: evaluated and saved", "cell")
+    picture.box(604, 180, 130, 30, "g of this round", "cell")
+    picture.text(96, 234, "the difference g - w is taken after step 5 (delay=1), and its mean applied after step 6: the gradient", "soft")
+    picture.text(96, 252, "of an outer optimizer with momentum; sent once in steps=6", "soft")
+    return picture
+
+
 def central_storage():
     picture = Picture(760, 330, "Central storage: variables once, on the host",
                       "Gradients of all replicas meet on the host. The thread of each replica adds up one range of them, in the order "
@@ -211,6 +233,7 @@ def pictures():
     yield "one-device", one_device()
     yield "mirrored", mirrored()
     yield "sharded", sharded()
+    yield "diloco", rounds()
     yield "step", step()
     yield "central-storage", central_storage()
     yield "parameter-server", parameter_server()
