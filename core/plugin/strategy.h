@@ -74,12 +74,11 @@ enum ls_replica_memory {
     LS_REPLICA_SUMS_AND_GRADIENTS = 4,
     // As long: room that nobody reads, and the parameters behind it.
     LS_REPLICA_ROOM_AND_PARAMETERS = 5,
-    // Of strategies with rounds (rounds.h): the weights of the last round, the momentum of the outer
-    // optimizer, what travels of a round, and LS_ROUND_NOTES floats of the strategy's own.
-    LS_REPLICA_ROUND = 6,
-    LS_REPLICA_MOMENTUM = 7,
-    LS_REPLICA_DIFFERENCE = 8,
-    LS_REPLICA_NOTES = 9,
+    // Of strategies with rounds (rounds.h):
+    LS_REPLICA_ROUND = 6, // the weights of the last round
+    LS_REPLICA_MOMENTUM = 7, // of the outer optimizer
+    LS_REPLICA_DIFFERENCE = 8, // what travels
+    LS_REPLICA_NOTES = 9, // LS_ROUND_NOTES floats of the strategy's own
 };
 
 // The sums of a step, in floats: losses of the examples, correct predictions, examples, 0, number
