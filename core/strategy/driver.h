@@ -154,7 +154,7 @@ const double *ls_driver_tally(const struct ls_driver *driver);
 
 // Rounds (core/plugin/rounds.h): what the host keeps for a replica beside its flat buffers.
 enum ls_round_memory {
-    LS_ROUND_WEIGHTS, // of the last round, or of the replica itself (ls_driver_own_weights)
+    LS_ROUND_WEIGHTS, // of the last round; after ls_driver_synchronise the replica's own
     LS_ROUND_MOMENTUM,
     LS_ROUND_DIFFERENCE,
     LS_ROUND_OWN_NOTES,
@@ -168,12 +168,8 @@ float *ls_driver_round_memory(const struct ls_driver *driver, uint32_t replica,
 // The parameters of the replica begin a round: they are the weights of the last one, too, and the
 // strategy's notes are zeros. Nothing without rounds. [replica thread]
 void ls_driver_begin_round(struct ls_driver *driver, uint32_t replica);
-// Where the weights are that the replica itself goes on with, after ls_driver_synchronise. The
-// caller may change them.
-static inline float *ls_driver_own_weights(const struct ls_driver *driver, uint32_t replica)
-{
-    return ls_driver_round_memory(driver, replica, LS_ROUND_WEIGHTS);
-}
+// What ls_driver_synchronise does at its end, by itself: after a step has failed. [replica thread]
+LS_STATUS ls_driver_show_last_round(struct ls_driver *driver, uint32_t replica);
 
 // Takes NULL; replicas must have left their steps. False (logged): a thread of the strategy's
 // hangs, and what it may use was not freed; that is, nothing that `options` had may be freed.

@@ -898,9 +898,14 @@ enum ls_status ls_driver_synchronise(struct ls_driver *driver, uint32_t index)
 {
     struct ls_driver_member *member = &driver->members[index];
     const enum ls_status status = run_outside(member, &synchronise_span, driver->ops->synchronise);
-    if (!status)
-        ls_driver_show_round(member);
-    return status ? status : refresh(member);
+    return status ? status : ls_driver_show_last_round(driver, index);
+}
+
+enum ls_status ls_driver_show_last_round(struct ls_driver *driver, uint32_t index)
+{
+    struct ls_driver_member *member = &driver->members[index];
+    ls_driver_show_round(member);
+    return refresh(member);
 }
 
 enum ls_status ls_driver_rest(struct ls_driver *driver, uint32_t index)

@@ -59,8 +59,17 @@ static enum ls_status synchronise(void *context, uint32_t index)
     return ls_driver_synchronise(((struct ls_session *)context)->driver, index);
 }
 
+// [replica thread]
+static enum ls_status show_last_round(void *context, uint32_t index)
+{
+    return ls_driver_show_last_round(((struct ls_session *)context)->driver, index);
+}
+
+// After a failure only what no other replica is needed for.
 enum ls_status ls_session_synchronise(struct ls_session *session)
 {
+    if (session->broken && session->driver && ls_driver_has_rounds(session->driver))
+        return ls_session_run(session, "taking the last round", show_last_round, session);
     if (!session->unsynchronized || session->broken)
         return LS_OK;
     session->unsynchronized = false;

@@ -177,6 +177,13 @@ class Weights(Rounds):
         self.train(*options, "--steps=13", "--save-weights=" + self.path("round.safetensors"), "--validation=off")
         self.assertEqual(tensors(self.path("now.safetensors")), tensors(self.path("round.safetensors")))
 
+    def test_a_loss_that_is_not_finite_leaves_the_last_round(self):
+        options = (*MLP[:2], "--threads=1", "--batch=56", "--epochs=5", "--validation=off", "--strategy=local-sgd:steps=50", "--replicas=2")
+        for name, more in (("first.safetensors", ("--steps=1",)), ("last.safetensors", ("--steps=20", "--optimizer=sgd:learning_rate=1e20", "--callback=terminate_on_nan"))):
+            report = self.train(*options, *more, "--save-weights=" + self.path(name))
+            self.assertLess(report["steps"], 20)
+        self.assertEqual(tensors(self.path("first.safetensors")), tensors(self.path("last.safetensors")))
+
     def test_bytes_are_those_of_a_round(self):
         options = ("--model=mlp", "--dataset=synthetic:examples=300", "--batch=56", "--threads=1", "--replicas=2", "--epochs=20",
                    "--validation=off", "--steps=100")
