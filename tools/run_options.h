@@ -33,7 +33,8 @@
     {"strategy", "NAME[:option=value,...]", NULL,                                                  \
      "how the replicas are kept in sync, such as ring or mirrored; a strategy (one-device, "       \
      "mirrored, multi-worker-mirrored, "                                                           \
-     "sharded, central-storage, parameter-server), or a collective under mirrored (ring, tree, "   \
+     "sharded, local-sgd, diloco, central-storage, parameter-server), or a collective under "      \
+     "mirrored (ring, tree, "                                                                      \
      "nccl, ..., auto); `lockstep plugins` lists them. Default: one-device for one replica, "      \
      "mirrored for "                                                                               \
      "several, multi-worker-mirrored among several workers",                                       \

@@ -496,8 +496,8 @@ struct ls_step_record {
     float learning_rate; // of this step
     float gradient_scale; // 1 / examples of the global batch, times the loss scale
     uint32_t skip; // 1: updates leave everything as it is
-    // Examples of this pass, divided by those of the global batch, or with LS_DIVISOR_OWN of the
-    // replica's share. The weights of a step add up to 1.
+    // Examples of this pass, divided by those of the global batch, or with LS_DIVISOR_OWN or _SHARE
+    // of the replica's share. The weights of a step add up to 1.
     float share_weight;
     uint64_t update; // updates of the optimizer, from 1 (Adam's t); a skipped step does not count
     float loss_scale; // a factor of gradient_scale; 1: none

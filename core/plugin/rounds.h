@@ -4,7 +4,7 @@
 //
 // Such a strategy sets `rounds` in its table. The host then keeps, beside the parameters of each
 // replica, which are the replica's own:
-//   LS_REPLICA_ROUND        the weights of the last round; the strategy keeps them equal on all ranks
+//   LS_REPLICA_ROUND        the weights of the last round, which it keeps equal on all ranks
 //   LS_REPLICA_MOMENTUM     of the outer optimizer; equal on all ranks, zeros at first
 //   LS_REPLICA_DIFFERENCE   where the strategy puts what collectives->prepare reduces
 //   LS_REPLICA_NOTES        LS_ROUND_NOTES floats of the replica, for counters; zeros at first
@@ -18,8 +18,8 @@
 //
 // A checkpoint has all of these, parameters and states of each rank among them, and is taken after
 // `synchronise`: nothing may be under way then, and what the strategy has to know afterwards is in
-// the notes. In the same world a training goes on to the bit. In another one the ranks that were not
-// there begin with what rank 0 had. [replica thread]
+// the notes. In the same world a training goes on to the bit. In another one the ranks that were
+// not there begin with what rank 0 had. [replica thread]
 //
 // Only in host memory; not elastic, not with --reproducible, --wire, a loss scale or averages of
 // weights.

@@ -128,8 +128,8 @@ static enum ls_status show_round(void *context, uint32_t index)
 
 // ---- To a file ----
 
-// From the worker that has it to all, and into the image of the one that writes. `short_of`: set where
-// there was no memory; the others go on.
+// From the worker that has it to all, and into the image of the one that writes. `short_of`: set
+// where there was no memory; the others go on.
 static enum ls_status take_part(struct part *part, struct ls_checkpoint_image *image,
                                 bool *short_of)
 {

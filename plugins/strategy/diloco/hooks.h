@@ -6,9 +6,9 @@
 // into F fragments, the first layers first. H steps send each of them once, so in every H / F steps
 // it is the turn of the next one:
 //
-//   D steps before     p = mean over the ranks of g - w, weighted by the examples that each of them
-//                      has trained since; the all-reduce begins
-//   at the step        m = momentum m + p;  g = g - rate (p + momentum m)    (Nesterov, as PyTorch's)
+//   D steps before     p = mean over the ranks of g - w, weighted by the examples that each has
+//                      trained since; the all-reduce begins
+//   at the step        m = momentum m + p;  g = g - rate (p + momentum m)  (Nesterov's)
 //                      w = (1 - mix) g + mix w
 //
 // g, the weights of the last round, and m are the same on all ranks. Moving statistics travel with
@@ -54,8 +54,8 @@ static uint64_t end_of_variable(const struct ls_strategy_host *host, uint32_t va
     return first;
 }
 
-// Whole variables, of about as many floats; statistics are in the last fragment, whose layers are at
-// the front of the flat buffer.
+// Whole variables, of about as many floats; statistics are in the last fragment, whose layers are
+// at the front of the flat buffer.
 static int32_t cut_fragments(struct ls_strategy *strategy)
 {
     const struct ls_strategy_host *host = strategy->host;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// local-sgd: every replica trains weights of its own, and every H steps they become their mean. It is
-// DiLoCo (plugins/strategy/diloco) with one fragment, outer rate 1 and no momentum.
+// local-sgd: every replica trains weights of its own, and every H steps they become their mean. It
+// is DiLoCo (plugins/strategy/diloco) with one fragment, outer rate 1 and no momentum.
 #include "plugins/strategy/diloco/hooks.h"
 
 static int32_t local_sgd_open(const struct ls_strategy_host *host, struct ls_strategy *strategy)
