@@ -138,6 +138,7 @@ static const struct list {
     {"metrics", "in --metrics=", list_metrics, {LS_KIND_METRIC}},
     {"optimizers", "in --optimizer=", list_optimizers, {0}},
     {"callbacks", "in --callback=", NULL, {LS_KIND_CALLBACK}},
+    {"filters", "in --compress=", NULL, {LS_KIND_FILTER}},
     {"strategies", "in --strategy=", NULL, {LS_KIND_STRATEGY, LS_KIND_COLLECTIVE}},
 };
 #define LISTS (sizeof(lists) / sizeof(lists[0]))

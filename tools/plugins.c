@@ -18,7 +18,7 @@
 #define ALL_KINDS                                                                                 \
     (1u << LS_KIND_DEVICE | 1u << LS_KIND_TRANSPORT | 1u << LS_KIND_COLLECTIVE |                  \
      1u << LS_KIND_STRATEGY | 1u << LS_KIND_CALLBACK | 1u << LS_KIND_LAYER | 1u << LS_KIND_LOSS | \
-     1u << LS_KIND_METRIC | 1u << LS_KIND_DATASET)
+     1u << LS_KIND_METRIC | 1u << LS_KIND_DATASET | 1u << LS_KIND_FILTER)
 
 static const struct argument table[] = {
     {"plugin-path", "DIR[:DIR...]", NULL, "directories searched for plugins first"},
@@ -220,7 +220,8 @@ static void print_traits(const struct ls_opened_plugin *opened)
     case LS_KIND_COLLECTIVE: print_collective(opened); break;
     case LS_KIND_TRANSPORT: print_transport(opened); break;
     case LS_KIND_STRATEGY: print_strategy(opened); break;
-    case LS_KIND_CALLBACK: break;
+    case LS_KIND_CALLBACK:
+    case LS_KIND_FILTER: break;
     default: print_own_part(opened); break;
     }
 }

@@ -59,6 +59,11 @@ static const struct argument table[] = {
      "number format in which gradients travel between replicas; 16 bits halve "
      "the bytes; they are added in float32, under nccl in 16 bits; on a GPU only under nccl",
      .idle = ARGUMENT_IDLE_ONE_REPLICA | ARGUMENT_IDLE_UNTRAINED},
+    {"compress", "FILTER[:option=value,...]", NULL,
+     "how gradients travel with fewer bytes, such as int8:block=256, fp8:format=e5m2 or "
+     "topk:fraction=0.01; what a step rounds away is added to the next; under mirrored, "
+     "multi-worker-mirrored; `lockstep list filters` lists them",
+     .idle = ARGUMENT_IDLE_ONE_REPLICA | ARGUMENT_IDLE_UNTRAINED},
     {"reproducible", "SHARDS", NULL,
      "the same bits for any number of replicas and workers: each batch in SHARDS logical shards (8 "
      "without a value), whose sums are made in integers; slower (docs/strategies.md)",
@@ -390,6 +395,7 @@ static enum ls_status run(const struct arguments *arguments)
     if (!status)
         status = run_options_read(arguments, &run_options);
     run_options.wire = arguments_text(arguments, "wire");
+    run_options.compress = arguments_text(arguments, "compress");
     run_options.elastic = arguments_text(arguments, "elastic");
     if (!status)
         status = run_options_reproducible(arguments, &run_options.reproducible);

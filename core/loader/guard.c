@@ -11,6 +11,7 @@
 #include "core/plugin/callback.h"
 #include "core/plugin/collective.h"
 #include "core/plugin/dataset.h"
+#include "core/plugin/filter.h"
 #include "core/plugin/layer.h"
 #include "core/plugin/loss.h"
 #include "core/plugin/metric.h"
@@ -458,6 +459,36 @@ static const struct ls_dataset_interface dataset_guards = {
     .close = dataset_close,
 };
 
+static uint32_t filter_takes(const struct ls_host *host, const struct ls_filter_variable *variable)
+{
+    const struct ls_guarded_call call = ls_guard_enter_host(host, "takes");
+    const struct ls_filter_interface *own = call.own;
+    const uint32_t takes = own->takes(host, variable);
+    ls_guard_leave(&call);
+    return takes;
+}
+
+static int32_t filter_plan(const struct ls_filter_call *what, struct ls_filter_stages *stages)
+{
+    const struct ls_guarded_call call = ls_guard_enter_host(what->host, "plan");
+    const struct ls_filter_interface *own = call.own;
+    return ls_guard_answer(&call, own->plan(what, stages), ls_host_is_loaders(what->host));
+}
+
+static int32_t filter_run(const struct ls_filter_call *what, const struct ls_filter_memory *memory,
+                          uint32_t function)
+{
+    const struct ls_guarded_call call = ls_guard_enter_host(what->host, "run");
+    const struct ls_filter_interface *own = call.own;
+    return ls_guard_answer(&call, own->run(what, memory, function), ls_host_is_loaders(what->host));
+}
+
+static const struct ls_filter_interface filter_guards = {
+    .takes = filter_takes,
+    .plan = filter_plan,
+    .run = filter_run,
+};
+
 // ---- The tables ----
 
 static const struct guards {
@@ -473,6 +504,7 @@ static const struct guards {
     [LS_KIND_LOSS] = {&loss_guards, sizeof(loss_guards)},
     [LS_KIND_METRIC] = {&metric_guards, sizeof(metric_guards)},
     [LS_KIND_DATASET] = {&dataset_guards, sizeof(dataset_guards)},
+    [LS_KIND_FILTER] = {&filter_guards, sizeof(filter_guards)},
 };
 
 // Callers ask the table which functions a plugin has: where it has none, ours has none. Members

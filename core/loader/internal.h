@@ -12,7 +12,7 @@
 #include <sys/types.h>
 #include <time.h>
 
-#define LS_KINDS 9 // LS_KIND_DEVICE .. LS_KIND_DATASET
+#define LS_KINDS 10 // LS_KIND_DEVICE .. LS_KIND_FILTER
 #define LS_LONGEST_NAME 64
 
 // Why a plugin is refused: one line, without the file's name. A check that fails writes the reason

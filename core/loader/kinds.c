@@ -18,6 +18,7 @@ const char *ls_kind_text(uint32_t kind)
     case LS_KIND_LOSS: return "loss";
     case LS_KIND_METRIC: return "metric";
     case LS_KIND_DATASET: return "dataset";
+    case LS_KIND_FILTER: return "filter";
     default: return NULL;
     }
 }

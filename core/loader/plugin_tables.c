@@ -9,6 +9,7 @@
 #include "core/plugin/collective.h"
 #include "core/plugin/dataset.h"
 #include "core/plugin/device.h"
+#include "core/plugin/filter.h"
 #include "core/plugin/layer.h"
 #include "core/plugin/metric.h"
 #include "core/plugin/strategy.h"
@@ -196,6 +197,12 @@ static const struct required_call callback_calls[] = {
     {NULL, 0},
 };
 
+static const struct required_call filter_calls[] = {
+    CALL(ls_filter_interface, plan),
+    CALL(ls_filter_interface, run),
+    {NULL, 0},
+};
+
 static const struct required_call layer_calls[] = {CALL(ls_layer_interface, build), {NULL, 0}};
 static const struct required_call loss_calls[] = {CALL(ls_loss_interface, build), {NULL, 0}};
 static const struct required_call metric_calls[] = {CALL(ls_metric_interface, build), {NULL, 0}};
@@ -323,6 +330,13 @@ static bool check_dataset(const void *interface, struct ls_reason *reason)
     return check_state(dataset->state_bytes, reason);
 }
 
+static bool check_filter(const void *interface, struct ls_reason *reason)
+{
+    (void)interface;
+    (void)reason;
+    return true;
+}
+
 struct kind_rules {
     size_t bytes; // of our table
     const struct required_call *calls;
@@ -343,6 +357,7 @@ static const struct kind_rules *rules_of(uint32_t kind)
         [LS_KIND_LOSS] = {sizeof(struct ls_loss_interface), loss_calls, check_loss},
         [LS_KIND_METRIC] = {sizeof(struct ls_metric_interface), metric_calls, check_metric},
         [LS_KIND_DATASET] = {sizeof(struct ls_dataset_interface), dataset_calls, check_dataset},
+        [LS_KIND_FILTER] = {sizeof(struct ls_filter_interface), filter_calls, check_filter},
     };
     return ls_kind_text(kind) ? &rules[kind] : NULL;
 }

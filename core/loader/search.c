@@ -354,6 +354,7 @@ static void write_what_there_is(FILE *text, uint32_t kinds, const struct ls_foun
         [LS_KIND_LOSS] = "losses",
         [LS_KIND_METRIC] = "metrics",
         [LS_KIND_DATASET] = "datasets",
+        [LS_KIND_FILTER] = "filters",
     };
     const char *gap = "";
     for (uint32_t kind = LS_KINDS; kind >= 1; kind--) {

@@ -55,6 +55,7 @@ enum ls_kind {
     LS_KIND_LOSS = 7,
     LS_KIND_METRIC = 8,
     LS_KIND_DATASET = 9,
+    LS_KIND_FILTER = 10,
 };
 
 // Element types; they travel as uint32_t. 0 is "none".

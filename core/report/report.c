@@ -274,6 +274,7 @@ static void add_setting(json_t *root, const struct ls_report *report)
     json_object_set_new(root, "collective", ls_report_text_json(report->collective));
     json_object_set_new(root, "transport", ls_report_text_json(report->transport));
     json_object_set_new(root, "wire", ls_report_text_json(report->wire));
+    json_object_set_new(root, "compress", ls_report_text_json(report->compress));
     json_object_set_new(root, "device", ls_report_text_json(report->device));
     json_object_set_new(root, "hardware", ls_report_text_json(report->hardware));
     json_object_set_new(root, "precision", ls_report_text_json(report->precision));

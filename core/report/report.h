@@ -103,6 +103,7 @@ struct ls_report {
     const char *stopped_by; // the callback that has ended the training early; NULL: none has
     const char *strategy, *collective, *transport, *device, *hardware, *precision;
     const char *wire; // what gradients travel as; NULL: a collective sends none
+    const char *compress; // the filter with its options; NULL: none
     const struct ls_report_pair *options;
     size_t option_count;
     const struct ls_report_plugin *plugins;

@@ -508,6 +508,8 @@ static void find_lack(const struct ls_run *run, const struct ls_run_options *opt
     else if (run->shards) // bits depend on the device, and strategies on what it has
         snprintf(lack, LS_LACK_BYTES,
                  "has other bits, so --reproducible takes it where it is named");
+    else if (several && run->filter)
+        snprintf(lack, LS_LACK_BYTES, "sends gradients as they are, whatever --compress says");
     else if (several && run->wire && (!collective || collective->build_schedule))
         snprintf(lack, LS_LACK_BYTES, "sends gradients as they are, whatever --wire says");
     else if (blind)
@@ -655,6 +657,9 @@ enum ls_status ls_open_run(const struct ls_run_options *options, struct ls_run *
         status = ls_loader_create(options->plugin_path, &run->loader);
     if (!status)
         status = ls_own_parts_create(run->loader, &run->parts);
+    if (!status && options->compress)
+        status = ls_loader_open_text(run->loader, "--compress", LS_KIND_FILTER, options->compress,
+                                     &run->filter);
     if (!status)
         status = open_plugins(run, options);
     if (status) {

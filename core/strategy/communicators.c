@@ -175,9 +175,10 @@ static enum ls_status create_counts_plan(struct ls_driver_member *member)
 
 static enum ls_status create_plans(struct ls_driver *driver, uint32_t index)
 {
-    enum ls_status status = LS_OK;
+    enum ls_status status = ls_driver_attach_filter(driver, index);
     for (uint32_t i = 0; !status && i < driver->bucket_count; i++)
-        status = create_bucket_plans(driver, &driver->members[index], i);
+        if (!ls_driver_filtered(&driver->members[index], i))
+            status = create_bucket_plans(driver, &driver->members[index], i);
     if (!status && driver->options.whole_steps)
         status = create_counts_plan(&driver->members[index]);
     return status;
@@ -358,6 +359,8 @@ enum ls_status ls_driver_try_collectives(const struct ls_driver_member *member)
         status = ls_collective_known_answer(member->counts);
     if (!status && member->norm)
         status = ls_collective_known_answer(member->norm);
+    if (!status)
+        status = ls_driver_try_filter(member);
     for (uint32_t i = 0; !status && member->totals && i < driver->plan->total_count; i++)
         status = ls_collective_known_answer(member->totals[i]);
     return status;
@@ -406,6 +409,7 @@ uint64_t ls_driver_bytes_per_step(const struct ls_driver *driver)
             bytes += ls_collective_plan_bytes(first->whole[i]);
         if (first->reduce[i]) // else the driver could not be attached
             bytes += ls_collective_plan_bytes(first->reduce[i]);
+        bytes += ls_driver_filtered_bytes(first, i);
     }
     if (first->counts)
         bytes += ls_collective_plan_bytes(first->counts);

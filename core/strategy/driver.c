@@ -308,6 +308,8 @@ enum ls_status ls_driver_open(const struct ls_driver_options *options, struct ls
         status = ls_driver_check_rounds(driver);
     if (!status)
         status = ls_driver_check_reproducible(driver);
+    if (!status)
+        status = ls_driver_check_filter(driver);
     if (!status && !options->forward)
         status = ls_driver_open_totals(driver);
     if (!status && !options->forward)
@@ -625,6 +627,7 @@ static void close_members(struct ls_driver *driver)
         free(member->measured);
         ls_driver_close_ranges(member);
         ls_driver_close_rounds(member);
+        ls_driver_close_filter(member);
         free(member->reduce);
         free(member->whole);
         free(member->broadcast);

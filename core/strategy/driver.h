@@ -42,6 +42,7 @@ static inline struct ls_driver_part ls_driver_part_of(const struct ls_replica *r
 
 struct ls_driver_options {
     struct ls_driver_plugin strategy, collective, transport;
+    struct ls_driver_plugin filter; // that sums gradients with fewer bytes; none: nothing does
     struct ls_tuner *tuner; // that measures on the communicators before the first plan; NULL: none
     uint32_t wire; // LS_BF16 or LS_F16: what gradients travel as; 0: as they are
     // Logical shards of a batch: their sums are made in integers, with the same bits for any number
@@ -246,6 +247,12 @@ uint64_t ls_driver_store_steps(const struct ls_driver *driver);
 // For the report. How the schedules of the collective were checked: "verified", "known-answer",
 // "none". `seconds` (may be NULL): what that took.
 const char *ls_driver_schedule_check(const struct ls_driver *driver, double *seconds);
+
+// With a filter: what a replica still owes to the sums of gradients, as many floats as a flat buffer
+// of gradients has, in its order; 0: there is none. Copied while the replicas rest. [main thread]
+uint64_t ls_driver_residual_count(const struct ls_driver *driver);
+void ls_driver_read_residual(const struct ls_driver *driver, uint32_t replica, float *out);
+void ls_driver_set_residual(struct ls_driver *driver, uint32_t replica, const float *values);
 
 // For the report. Bytes that rank 0 sends in a step, padding included; where the strategy counts
 // them, their mean. Totals do not count.

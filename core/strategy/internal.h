@@ -21,6 +21,8 @@ struct ls_driver_member {
     // travel as float32, because no rounding may change how many examples there were. NULL: it has
     // none.
     struct ls_collective_plan **whole;
+    // One a bucket, NULL: it is reduced as it is. NULL: there is no filter.
+    struct ls_filtered_bucket **filtered;
     struct ls_memory halves; // of LS_BUFFER_REDUCED, that travel; nowhere: plans have their own
     struct ls_collective_plan **broadcast; // one a root that was asked for
     struct ls_collective_plan **totals; // one a total of the plan; NULL: none are added up
@@ -212,6 +214,22 @@ LS_STATUS ls_driver_attach_rounds(struct ls_driver *driver);
 void ls_driver_show_round(struct ls_driver_member *member);
 void ls_driver_hide_round(struct ls_driver_member *member);
 void ls_driver_close_rounds(struct ls_driver_member *member);
+
+// ---- filtered.c: each does nothing where there is no filter, or one rank ----
+// LS_USAGE or LS_UNAVAILABLE, logged: what cannot be filtered. When the strategy is open.
+LS_STATUS ls_driver_check_filter(const struct ls_driver *driver);
+LS_STATUS ls_driver_attach_filter(struct ls_driver *driver, uint32_t replica);
+void ls_driver_close_filter(struct ls_driver_member *member);
+LS_STATUS ls_driver_try_filter(const struct ls_driver_member *member);
+// Of a bucket that is filtered; NULL: it is not, and must be reduced as it is.
+struct ls_filtered_bucket *ls_driver_filtered(const struct ls_driver_member *member,
+                                              uint32_t bucket);
+uint64_t ls_driver_filtered_bytes(const struct ls_driver_member *member, uint32_t bucket);
+// The gradients of such a bucket become the sum over all ranks. [replica thread]
+LS_STATUS ls_driver_begin_filtered(struct ls_driver_member *member, uint32_t bucket);
+LS_STATUS ls_driver_finish_filtered(struct ls_driver_member *member, uint32_t bucket);
+// The step counts: what the rank owes from now on is what it has not delivered. [replica thread]
+void ls_driver_settle_filtered(const struct ls_driver_member *member, uint32_t bucket);
 
 // ---- norms.c ----
 // Does nothing where nobody needs them. [main thread]

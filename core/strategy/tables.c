@@ -81,8 +81,10 @@ static int32_t host_all_reduce_start(const struct ls_strategy_host *table, uint3
     member->asked = true;
     if (driver->options.shards) // integers were added before the strategy heard of them
         return LS_OK;
-    struct ls_collective_plan *whole = member->whole[bucket], *reduce = member->reduce[bucket];
     say_bucket(driver, member, bucket);
+    if (ls_driver_filtered(member, bucket))
+        return (int32_t)ls_driver_begin_filtered(member, bucket);
+    struct ls_collective_plan *whole = member->whole[bucket], *reduce = member->reduce[bucket];
     enum ls_status status = bucket == 0 ? start_counts(member) : LS_OK;
     if (!status && whole)
         status = ls_collective_start(whole);
@@ -93,13 +95,14 @@ static int32_t host_all_reduce_wait(const struct ls_strategy_host *table, uint32
                                     uint32_t bucket)
 {
     const struct ls_driver *driver = ls_driver_of(table);
-    const struct ls_driver_member *member =
-        ls_driver_find_member(table, "all_reduce_wait", replica);
+    struct ls_driver_member *member = ls_driver_find_member(table, "all_reduce_wait", replica);
     if (!member ||
         !may_communicate(driver, "all_reduce_wait for bucket", bucket, driver->bucket_count))
         return LS_FAILED;
     if (driver->options.shards)
         return LS_OK;
+    if (ls_driver_filtered(member, bucket))
+        return (int32_t)ls_driver_finish_filtered(member, bucket);
     struct ls_collective_plan *whole = member->whole[bucket], *reduce = member->reduce[bucket];
     enum ls_status status = bucket == 0 ? wait_for_counts(member) : LS_OK;
     if (!status && whole)
@@ -205,6 +208,7 @@ static int32_t host_update(const struct ls_strategy_host *table, uint32_t replic
                  bucket, driver->first_rank + replica);
         return LS_FAILED;
     }
+    ls_driver_settle_filtered(member, bucket);
     member->touched = true;
     if (driver->options.whole_steps && member->late_count < driver->bucket_count) {
         member->late[member->late_count++] = bucket;
@@ -509,6 +513,14 @@ static int32_t range_prepare(const struct ls_strategy_host *table, uint32_t repl
                  "gathered: an error of the plugin",
                  operation->operation);
         return LS_FAILED;
+    }
+    if (of->filtered && ls_operation_reduces(operation->operation) && !sums &&
+        operation->memory != LS_REPLICA_PARAMETERS) {
+        ls_error("--compress",
+                 "strategy '%s' sums ranges of gradients, which no filter can do so far; use "
+                 "mirrored, or leave --compress out",
+                 ls_driver_name(driver));
+        return LS_USAGE;
     }
     struct ls_driver_member *member = &driver->members[replica];
     struct ls_strategy_collective *collective = calloc(1, sizeof(*collective));

@@ -203,6 +203,8 @@ static void describe_setting(const struct ls_fit *fit, struct lists *lists,
     report->transport = plugin_name(run->strategy.transport);
     if (run->strategy.collective && ls_cluster_world(run->workers.cluster) > 1)
         report->wire = ls_wire_text(run->wire);
+    if (run->filter && ls_cluster_world(run->workers.cluster) > 1)
+        report->compress = run->filter->text;
     report->device = plugin_name(run->device);
     report->hardware = run->hardware;
     report->precision = ls_graph_precision(model->graph);

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a filter plugin implements: how the sum of gradients over all ranks is made with fewer bytes.
+//
+// A filter replaces the all-reduce of a bucket by a list of stages. A stage is *local*, a function
+// of the plugin on this rank's values, or *collective*, an operation on the filter's own scratch
+// memory that the run's collective makes. What the strategy sees does not change: afterwards the
+// gradients of the bucket are the sum, the same bits on all ranks.
+//
+// Error feedback is the host's. What a rank gives is x, its gradient and what it still owes:
+//   x = gradient + residual;   afterwards, if the step counts, residual = x - delivered
+// The filter says what the rank has delivered: what of x has gone into the sum.
+//
+// What does not go through the filter travels as it is, in one plain all-reduce of the bucket: the
+// sums of the step, moving statistics, and variables that `takes` declines.
+//
+// Such a plugin has no instances. Its calls depend on nothing but their arguments and the options,
+// and `takes` and `plan` say the same on all ranks. Where ranks compute a value that must be equal
+// on all of them, its bits must not depend on the processor: sums go in the order of ranks, and no
+// product and sum are contracted to one rounding (compile with -ffp-contract=off). Values that are
+// not finite must stay so in the result of what has them.
+#ifndef LS_PLUGIN_FILTER_H
+#define LS_PLUGIN_FILTER_H
+
+#include "core/plugin/collective.h"
+#include "core/plugin/plugin.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define LS_FILTER_STAGES 16 // the most that a plan may have
+
+// A variable of the bucket.
+struct ls_filter_variable {
+    uint32_t struct_size;
+    uint32_t ndims; // at most LS_MAX_DIMS
+    int64_t dims[LS_MAX_DIMS]; // as Keras has them; behind `ndims` 0
+    uint64_t count; // floats, padding of the device's layout included
+    uint64_t first; // in x; 0 for `takes`
+    // 1: the values are in the order of `dims`, the last one innermost. 0: in the device's order.
+    uint32_t plain;
+    uint32_t reserved;
+};
+
+// What is to be summed. All of it is equal on all ranks.
+struct ls_filter_call {
+    uint32_t struct_size;
+    uint32_t operation; // LS_ALL_REDUCE
+    uint32_t world; // at least 1
+    uint32_t variable_count; // at least 1
+    const struct ls_filter_variable *variables; // those that the filter takes, one after the other
+    uint64_t count; // floats of x: of all of them
+    const struct ls_host *host; // options, fail
+};
+
+// The list of stages while `plan` writes it: a table of the host. After a failure all later calls
+// return it and do nothing, and the host reports it.
+struct ls_filter_stages {
+    uint32_t struct_size;
+    uint32_t reserved;
+    void *context; // the host's own
+    // Asks for scratch memory, in bytes.
+    int32_t (*scratch)(struct ls_filter_stages *stages, uint64_t bytes);
+    // Appends a call of `run` with this number.
+    int32_t (*local)(struct ls_filter_stages *stages, uint32_t function);
+    // Appends an operation (enum ls_collective_operation, without a root) on `count` elements of
+    // `dtype` from byte `offset` of the scratch memory, in place. `reduction`: LS_SUM, LS_MAX, ...;
+    // of copies, LS_SUM.
+    int32_t (*collective)(struct ls_filter_stages *stages, uint32_t operation, uint32_t dtype,
+                          uint32_t reduction, uint64_t offset, uint64_t count);
+};
+
+// A rank's memory, aligned to 64 bytes, the same in all stages of a step. `result` and `delivered`
+// must be complete after the last stage.
+struct ls_filter_memory {
+    uint32_t struct_size;
+    uint32_t rank;
+    const float *x; // what this rank gives
+    float *result; // out: the sum over all ranks
+    float *delivered; // out: what of x has gone into it
+    uint8_t *scratch; // undefined at first
+};
+
+// The table of a filter plugin.
+struct ls_filter_interface {
+    uint32_t struct_size;
+    uint32_t reserved;
+    // Optional. 1: the filter takes this variable; 0: it is to travel as it is. NULL: it takes all.
+    // [any thread]
+    uint32_t (*takes)(const struct ls_host *host, const struct ls_filter_variable *variable);
+    // Writes the stages. The last one is local; without any stage the bucket travels as it is.
+    // LS_USAGE: options that make no sense. [any thread]
+    int32_t (*plan)(const struct ls_filter_call *call, struct ls_filter_stages *stages);
+    // Runs a local stage. [replica thread]
+    int32_t (*run)(const struct ls_filter_call *call, const struct ls_filter_memory *memory,
+                   uint32_t function);
+};
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
