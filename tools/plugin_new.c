@@ -20,7 +20,8 @@
 #define LONGEST_NAME 48
 #define MOST_BYTES 100000 // of a template
 
-#define KINDS "collective, device, transport, strategy, callback, layer, loss, metric or dataset"
+#define KINDS \
+    "collective, device, transport, strategy, callback, layer, loss, metric, dataset or filter"
 
 static const struct argument table[] = {
     {"kind", "KIND", NULL, KINDS},
@@ -61,8 +62,9 @@ static enum ls_status check_name(const char *name)
 
 static enum ls_status check_kind(const char *kind)
 {
-    static const char *const kinds[] = {"collective", "device", "transport", "strategy", "callback",
-                                        "layer",      "loss",   "metric",    "dataset",  NULL};
+    static const char *const kinds[] = {"collective", "device", "transport", "strategy",
+                                        "callback",   "layer",  "loss",      "metric",
+                                        "dataset",    "filter", NULL};
     for (size_t i = 0; kind && kinds[i]; i++)
         if (strcmp(kind, kinds[i]) == 0)
             return LS_OK;

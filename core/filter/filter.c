@@ -64,8 +64,12 @@ static int32_t add_collective(struct ls_filter_stages *stages, uint32_t operatio
         return refuse(reading, "there is no such reduction", reduction);
     if (offset % ls_dtype_bytes(dtype))
         return refuse(reading, "the offset is no multiple of the element", offset);
-    if (operation == LS_ALL_TO_ALL && count % reading->plan->call.world)
+    const uint64_t world = reading->plan->call.world;
+    if (operation == LS_ALL_TO_ALL && count % world)
         return refuse(reading, "the blocks of an all-to-all are not equal", count);
+    if ((operation == LS_ALL_GATHER || operation == LS_REDUCE_SCATTER) &&
+        count % (world * LS_CHUNK_ALIGNMENT))
+        return refuse(reading, "its count is no multiple of 64 for each rank", count);
     return add(reading, &stage);
 }
 

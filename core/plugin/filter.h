@@ -16,8 +16,8 @@
 // Such a plugin has no instances. Its calls depend on nothing but their arguments and the options,
 // and `takes` and `plan` say the same on all ranks. Where ranks compute a value that must be equal
 // on all of them, its bits must not depend on the processor: sums go in the order of ranks, and no
-// product and sum are contracted to one rounding (compile with -ffp-contract=off). Values that are
-// not finite must stay so in the result of what has them.
+// product and sum are contracted to one rounding (compile with -ffp-contract=off). Where x has
+// values that are not finite, the result has some, too.
 #ifndef LS_PLUGIN_FILTER_H
 #define LS_PLUGIN_FILTER_H
 
@@ -65,7 +65,8 @@ struct ls_filter_stages {
     int32_t (*local)(struct ls_filter_stages *stages, uint32_t function);
     // Appends an operation (enum ls_collective_operation, without a root) on `count` elements of
     // `dtype` from byte `offset` of the scratch memory, in place. `reduction`: LS_SUM, LS_MAX, ...;
-    // of copies, LS_SUM.
+    // of copies, LS_SUM. The blocks of an all-to-all are equal, and so are the parts of an all-gather
+    // and of a reduce-scatter, which take a multiple of LS_CHUNK_ALIGNMENT elements for each rank.
     int32_t (*collective)(struct ls_filter_stages *stages, uint32_t operation, uint32_t dtype,
                           uint32_t reduction, uint64_t offset, uint64_t count);
 };
@@ -95,6 +96,12 @@ struct ls_filter_interface {
     int32_t (*run)(const struct ls_filter_call *call, const struct ls_filter_memory *memory,
                    uint32_t function);
 };
+
+// How many elements a rank's part or block has, to hold `count`.
+static inline uint64_t ls_filter_part(uint64_t count)
+{
+    return (count + LS_CHUNK_ALIGNMENT - 1) / LS_CHUNK_ALIGNMENT * LS_CHUNK_ALIGNMENT;
+}
 
 #ifdef __cplusplus
 }

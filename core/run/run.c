@@ -657,6 +657,8 @@ enum ls_status ls_open_run(const struct ls_run_options *options, struct ls_run *
         status = ls_loader_create(options->plugin_path, &run->loader);
     if (!status)
         status = ls_own_parts_create(run->loader, &run->parts);
+    if (!status && options->compress && !(run->compress = strdup(options->compress)))
+        status = LS_OUT_OF_MEMORY;
     if (!status && options->compress)
         status = ls_loader_open_text(run->loader, "--compress", LS_KIND_FILTER, options->compress,
                                      &run->filter);
@@ -696,6 +698,7 @@ void ls_run_close(struct ls_run *run)
     ls_workers_leave(run);
     free(run->share_groups);
     free(run->strategy_text);
+    free(run->compress);
     free(run->network);
     if (run->watched)
         ls_watchdog_stop();

@@ -50,6 +50,7 @@ struct ls_run {
     uint64_t seed;
     uint32_t wire; // LS_BF16 or LS_F16; 0: float32
     const struct ls_opened_plugin *filter; // of gradients; NULL: none
+    char *compress; // what it was opened from
     uint32_t shards; // logical ones of a batch (--reproducible); 0: none
     uint64_t deadline_ns;
     uint64_t silence_ns; // after which a worker that says nothing is lost; 0: the default

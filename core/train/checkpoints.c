@@ -16,6 +16,7 @@
 #include "core/train/fit.h"
 #include "core/run/workers.h"
 #include "core/train/model_calls.h"
+#include "core/train/owed.h"
 #include "core/train/session_rounds.h"
 #include "core/train/session_values.h"
 
@@ -70,6 +71,7 @@ struct ls_checkpoints {
     bool takes_over; // from a chief that was lost
     int lock; // open file that no other training has locked; -1: none
     struct ls_checkpoint_image image;
+    float *owed; // by all ranks, while one is taken; NULL: there is no filter
     // What is being written beside the training.
     pthread_t writer;
     bool writing;
@@ -350,6 +352,8 @@ enum ls_status ls_checkpoints_begin(struct ls_fit *fit)
     }
     if (fit->resumed.file && !status)
         status = ls_session_give_rounds(fit->session, fit->resumed.file);
+    if (!status)
+        status = ls_owed_resume(fit);
     ls_safetensors_close(fit->resumed.file);
     fit->resumed.file = NULL;
     if (!all)
@@ -684,6 +688,8 @@ enum ls_status ls_checkpoints_take(struct ls_fit *fit, bool ended,
     json_object_set_new(own, "callbacks", callbacks_json(fit, image, &status));
     json_object_set_new(own, "best", all && all->has_best ? json_real(all->best) : json_null());
     if (!status)
+        status = ls_owed_save(fit->session, all ? all->owed : NULL, image, own);
+    if (!status)
         return ls_checkpoint_describe(fit->model, own, image);
     json_decref(own);
     return status;
@@ -712,10 +718,10 @@ static enum ls_status find_path(struct ls_fit *fit, char **out)
     return LS_OK;
 }
 
-// Whether a checkpoint has something of every worker.
-static bool all_help(const struct ls_fit *fit)
+// Whether a checkpoint has something of each worker, so that all of them have to be there.
+static bool needs_all_workers(const struct ls_fit *fit)
 {
-    return ls_session_spreads_over_workers(fit->session) ||
+    return ls_session_spreads_over_workers(fit->session) || ls_owed_over_workers(fit->session) ||
            (ls_session_has_rounds(fit->session) &&
             ls_cluster_workers(fit->run->workers.cluster) > 1);
 }
@@ -738,11 +744,11 @@ static void decline(struct ls_session *session)
 
 // Copies the model while the replicas rest; the file is written beside the training. Without a copy
 // it is written at once.
-static enum ls_status write_one(struct ls_fit *fit, bool ended)
+static enum ls_status write_with_owed(struct ls_fit *fit, bool ended)
 {
     struct ls_checkpoints *all = fit->checkpoints;
     char *path = NULL;
-    if (!all->reads_only || all_help(fit))
+    if (!all->reads_only || needs_all_workers(fit))
         all->written_step = fit->done.steps;
     if (all->reads_only)
         return lend(fit->session);
@@ -782,6 +788,17 @@ static enum ls_status write_one(struct ls_fit *fit, bool ended)
     return LS_OK;
 }
 
+static enum ls_status write_one(struct ls_fit *fit, bool ended)
+{
+    struct ls_checkpoints *all = fit->checkpoints;
+    enum ls_status status = ls_owed_collect(fit->session, &all->owed);
+    if (!status)
+        status = write_with_owed(fit, ended);
+    free(all->owed);
+    all->owed = NULL;
+    return status;
+}
+
 // ---- When ----
 
 uint64_t ls_checkpoints_most_steps(const struct ls_fit *fit)
@@ -812,7 +829,7 @@ enum ls_status ls_checkpoints_after_segment(struct ls_fit *fit)
         options->seconds > 0 && (double)(ls_clock_ns() - all->last_ns) * 1e-9 >= options->seconds;
     unsigned char due = steps || seconds;
     enum ls_status status = LS_OK;
-    if (options->seconds > 0 && all_help(fit))
+    if (options->seconds > 0 && needs_all_workers(fit))
         status = ls_cluster_broadcast(fit->run->workers.cluster, &due, sizeof(due), 0);
     return !status && due ? write_one(fit, false) : status;
 }

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PLUGINS 7 // but for what auto chose
+#define PLUGINS 8 // but for what auto chose
 
 static size_t add_plugin(const struct ls_opened_plugin *opened, struct ls_report_plugin *out)
 {
@@ -46,6 +46,7 @@ static size_t list_plugins(const struct ls_run *run, const struct ls_report_buck
     count += add_plugin(run->mixed.far, out + count);
     count += add_plugin(run->total_collective, out + count);
     count += add_plugin(run->total_transport, out + count);
+    count += add_plugin(run->filter, out + count);
     return count + add_plugin(run->device, out + count);
 }
 
@@ -204,7 +205,7 @@ static void describe_setting(const struct ls_fit *fit, struct lists *lists,
     if (run->strategy.collective && ls_cluster_world(run->workers.cluster) > 1)
         report->wire = ls_wire_text(run->wire);
     if (run->filter && ls_cluster_world(run->workers.cluster) > 1)
-        report->compress = run->filter->text;
+        report->compress = run->compress;
     report->device = plugin_name(run->device);
     report->hardware = run->hardware;
     report->precision = ls_graph_precision(model->graph);

@@ -51,8 +51,7 @@ static struct blocks blocks_of(const struct ls_filter_call *call)
     const uint64_t blocks = (call->count + block - 1) / block;
     const uint64_t each = (blocks + call->world - 1) / call->world;
     const uint64_t bytes = each * (sizeof(float) + block);
-    return (struct blocks){block, each, each * block,
-                           (bytes + sizeof(float) - 1) / sizeof(float) * sizeof(float)};
+    return (struct blocks){block, each, each * block, ls_filter_part(bytes)};
 }
 
 // How many elements of x are in a block.

@@ -5,6 +5,7 @@
 #include "core/base/child.h"
 #include "core/base/clock.h"
 #include "core/base/log.h"
+#include "tools/conformance/filter.h"
 #include "tools/conformance/collective.h"
 #include "tools/conformance/device.h"
 #include "tools/conformance/isolate.h"
@@ -196,6 +197,21 @@ static enum ls_status run_strategy(void *argument, ls_conformance_wanted wanted,
     return ls_conformance_strategy(&options, report, context, NULL);
 }
 
+static enum ls_status run_filter(void *argument, ls_conformance_wanted wanted,
+                                 ls_conformance_report report, void *context)
+{
+    const struct check *check = argument;
+    const struct ls_filter_conformance_options options = {
+        .filter = check->tested->interface,
+        .host = check->tested->host,
+        .name = check->tested->plugin->name,
+        .seed = check->seed,
+        .only = only(check),
+        .wanted = wanted,
+    };
+    return ls_conformance_filter(&options, report, context, NULL);
+}
+
 static enum ls_status run_own_part(void *argument, ls_conformance_wanted wanted,
                                    ls_conformance_report report, void *context)
 {
@@ -313,6 +329,7 @@ static enum ls_status run_kind(struct check *check)
         check->left_out = "; a callback has no suite of its kind: it was loaded, opened and closed";
         return LS_OK;
     case LS_KIND_STRATEGY: return check_strategy(check);
+    case LS_KIND_FILTER: return run_suite(check, "filter", run_filter, false);
     default:
         return run_suite(check, ls_kind_text(check->tested->plugin->kind), run_own_part, false);
     }

@@ -27,12 +27,18 @@ static uint64_t pairs_of(const struct ls_filter_call *call, uint32_t variable)
     return pairs ? pairs : 1;
 }
 
+// Of a rank; in its part there is room for so many.
 static uint64_t all_pairs(const struct ls_filter_call *call)
 {
     uint64_t pairs = 0;
     for (uint32_t i = 0; i < call->variable_count; i++)
         pairs += pairs_of(call, i);
     return pairs;
+}
+
+static uint64_t part_bytes(const struct ls_filter_call *call)
+{
+    return ls_filter_part(all_pairs(call) * sizeof(struct pair));
 }
 
 static int32_t plan(const struct ls_filter_call *call, struct ls_filter_stages *stages)
@@ -44,7 +50,7 @@ static int32_t plan(const struct ls_filter_call *call, struct ls_filter_stages *
     if (call->count > UINT32_MAX)
         return ls_host_fail(call->host, LS_UNSUPPORTED,
                             "a bucket of more than 2^32 elements; make buckets smaller");
-    const uint64_t bytes = call->world * all_pairs(call) * sizeof(struct pair);
+    const uint64_t bytes = call->world * part_bytes(call);
     stages->scratch(stages, bytes);
     stages->local(stages, SELECT);
     stages->collective(stages, LS_ALL_GATHER, LS_U8, LS_SUM, 0, bytes);
@@ -103,15 +109,17 @@ static struct pair *select_pairs(const float *x, const struct ls_filter_variable
 
 static int32_t add(const struct ls_filter_call *call, const struct ls_filter_memory *memory)
 {
-    const struct pair *pairs = (const struct pair *)(const void *)memory->scratch;
-    const uint64_t count = call->world * all_pairs(call);
+    const uint64_t each = part_bytes(call) / sizeof(struct pair), count = all_pairs(call);
     memset(memory->result, 0, call->count * sizeof(float));
-    for (uint64_t i = 0; i < count; i++) {
-        if (pairs[i].place >= call->count)
-            return ls_host_fail(call->host, LS_FAILED,
-                                "a rank sent place %u of %llu: what carried it is wrong",
-                                pairs[i].place, (unsigned long long)call->count);
-        memory->result[pairs[i].place] += pairs[i].value;
+    for (uint32_t rank = 0; rank < call->world; rank++) {
+        const struct pair *pairs = (const struct pair *)(const void *)memory->scratch + rank * each;
+        for (uint64_t i = 0; i < count; i++) {
+            if (pairs[i].place >= call->count)
+                return ls_host_fail(call->host, LS_FAILED,
+                                    "rank %u sent place %u of %llu: what carried it is wrong", rank,
+                                    pairs[i].place, (unsigned long long)call->count);
+            memory->result[pairs[i].place] += pairs[i].value;
+        }
     }
     return LS_OK;
 }
@@ -119,10 +127,9 @@ static int32_t add(const struct ls_filter_call *call, const struct ls_filter_mem
 static int32_t run(const struct ls_filter_call *call, const struct ls_filter_memory *memory,
                    uint32_t function)
 {
-    struct pair *out = (struct pair *)(void *)memory->scratch;
+    struct pair *out = (struct pair *)(void *)(memory->scratch + memory->rank * part_bytes(call));
     if (function == ADD)
         return add(call, memory);
-    out += memory->rank * all_pairs(call);
     for (uint32_t i = 0; i < call->variable_count; i++)
         out =
             select_pairs(memory->x, &call->variables[i], pairs_of(call, i), memory->delivered, out);
