@@ -27,6 +27,7 @@ static const struct row {
     {"checkpoint-dir", "checkpoints", NULL, TEXT},
     {"class-weight", "class_weight", NULL, TEXT},
     {"cluster", "cluster", NULL, TEXT},
+    {"compress", "compress", NULL, TEXT},
     {"count", NULL, NULL, NUMBER},
     {"dataset", "data", NULL, ARGUMENT},
     {"deadline", "deadline_seconds", NULL, NUMBER},

@@ -317,6 +317,13 @@ static enum ls_status read_options(struct ls_run *run, const struct ls_run_optio
                  options->share);
         return LS_USAGE;
     }
+    if (options->compress && options->elastic) {
+        ls_error("--compress",
+                 "'%s': what a worker still owes would be lost with it; leave out --compress or "
+                 "--elastic",
+                 options->compress);
+        return LS_USAGE;
+    }
     run->seed = options->seed;
     run->verbose = options->verbose;
     run->progress = options->progress > LS_PROGRESS_LINES

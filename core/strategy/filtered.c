@@ -80,10 +80,6 @@ enum ls_status ls_driver_check_filter(const struct ls_driver *driver)
     if (options->shards)
         return refuse(driver, LS_USAGE,
                       "--reproducible sums exactly what --compress rounds; leave one of both out");
-    if (options->whole_steps)
-        return refuse(driver, LS_USAGE,
-                      "what a worker still owes would be lost with it under --elastic; leave one "
-                      "of both out");
     if (ls_optimizer_scales(&driver->optimizer))
         return refuse(driver, LS_USAGE,
                       "a loss scale changes the unit of what replicas still owe, which is not "

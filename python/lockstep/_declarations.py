@@ -235,6 +235,7 @@ class ls_run_options(Structure):
         ("stuck", CFUNCTYPE(None, c_uint32)),
         ("precision", c_char_p),
         ("wire", c_char_p),
+        ("compress", c_char_p),
         ("devices", c_char_p),
         ("cluster", c_char_p),
         ("insecure", c_uint32),

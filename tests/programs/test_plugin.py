@@ -17,7 +17,7 @@ SANITIZE = os.environ["LOCKSTEP_SANITIZE"]
 BETWEEN_PROCESSES = os.environ["LOCKSTEP_BETWEEN_PROCESSES"]  # test_between_processes.c says how it is used
 PLUGINS = os.environ["LOCKSTEP_PLUGINS"]
 TRANSPORTS = os.environ["LOCKSTEP_TRANSPORTS"].split()
-KINDS = ("callback", "collective", "dataset", "device", "layer", "loss", "metric", "strategy", "transport")
+KINDS = ("callback", "collective", "dataset", "device", "filter", "layer", "loss", "metric", "strategy", "transport")
 SUMMARY = re.compile(r": (\d+) passed, (\d+) failed, (\d+) refused in [\d.]+ s, seed (\d+)")
 
 
@@ -126,7 +126,7 @@ class New(PluginTest):
 
 class Check(PluginTest):
     def test_every_template_passes_as_it_is(self):
-        least = {"callback": 10, "collective": 200, "dataset": 20, "device": 20, "layer": 35, "loss": 20, "metric": 15, "strategy": 40, "transport": 150}
+        least = {"callback": 10, "collective": 200, "dataset": 20, "device": 20, "filter": 200, "layer": 35, "loss": 20, "metric": 15, "strategy": 40, "transport": 150}
         for kind in KINDS:
             with self.subTest(kind):
                 more = ["--filter=dense_backward_weights"] if kind == "device" else []
@@ -357,6 +357,16 @@ class Promises(PluginTest):
         self.broken("dataset", "examples of 'test'", "load of example 2: .*: example 2: no more", (
             load, load + '    if (state->first && example == 2) return ls_host_fail(state->host, LS_BAD_INPUT, "example 2: no more");\n'),
             ("    double noise;\n", "    double noise;\n    const struct ls_host *host;\n"), ("    state->classes =", "    state->host = host;\n    state->classes ="))
+
+    def test_filters(self):
+        decoded = "            memory->delivered[i] = from_half(own[i]);"
+        self.broken("filter", "ranks=2 a dense layer, random", "rank 1 has", ("float sum = 0;", "float sum = (float)memory->rank;"), filter="=2 a dense")
+        self.broken("filter", "ranks=3 primes, random", "neither in the sums nor owed", (decoded, decoded.replace("from_half(own[i])", "0")), filter="=3 primes")
+        self.broken("filter", "ranks=1 primes, random", "does not add up to the same bits", (decoded, decoded.replace(";", " + 1000;")), filter="=1 primes")
+        self.broken("filter", "ranks=2 primes, random", "wrote beside its memory", (
+            "        return LS_OK;\n    }\n    for", "        memory->delivered[call->count] = 0;\n        return LS_OK;\n    }\n    for"), filter="=2 primes")
+        self.broken("filter", "ranks=2 a dense layer, random", "no multiple of 64", ("LS_SUM, 0, bytes)", "LS_SUM, 0, bytes - 2)"), filter="=2 a dense")
+        self.broken("filter", "ranks=2 a dense layer, NaN", "the sum is finite", ("memory->result[i] = sum;", "memory->result[i] = sum == sum ? sum : 0;"), filter="=2 a dense")
 
     def test_layers_losses_and_metrics(self):
         divide = "ls_compose_divide(composer, x, root)"

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the filters make of values, against the plain definition of their formats.
+#include "core/base/random.h"
+#include "core/filter/filter.h"
+#include "core/loader/loader.h"
+#include "tests/support/suite.h"
+
+#include <check.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define COUNT 1000 // no multiple of the blocks
+#define BLOCK 48
+#define WORLD 3
+
+static struct ls_loader *loader;
+static struct ls_filter_plan *plan;
+static float x[WORLD][COUNT], result[WORLD][COUNT], delivered[WORLD][COUNT];
+static uint8_t *scratch[WORLD];
+
+static void open_filter(const char *text)
+{
+    const struct ls_opened_plugin *opened = NULL;
+    const struct ls_filter_variable variable = {.struct_size = sizeof(variable),
+                                                .ndims = 2,
+                                                .dims = {COUNT / 10, 10},
+                                                .count = COUNT,
+                                                .plain = 1};
+    ck_assert_int_eq(ls_loader_create(NULL, &loader), LS_OK);
+    ck_assert_int_eq(ls_loader_open_text(loader, "--compress", LS_KIND_FILTER, text, &opened),
+                     LS_OK);
+    ck_assert_int_eq(ls_filter_plan_create(opened->interface, opened->host, "filter", WORLD,
+                                           &variable, 1, &plan),
+                     LS_OK);
+    for (uint32_t i = 0; i < WORLD; i++) {
+        scratch[i] = aligned_alloc(64, (plan->scratch_bytes + 63) / 64 * 64);
+        ck_assert_ptr_nonnull(scratch[i]);
+        for (uint64_t k = 0; k < COUNT; k++)
+            x[i][k] = (float)(ls_random_normal(7 + i, k) * pow(10, (double)(k % 11) - 8));
+    }
+    x[0][5] = 0;
+    x[1][6] = -x[1][7]; // equal magnitudes
+}
+
+static void close_filter(void)
+{
+    for (uint32_t i = 0; i < WORLD; i++)
+        free(scratch[i]);
+    ls_filter_plan_destroy(plan);
+    ls_loader_destroy(loader);
+}
+
+// The collectives of these filters: bytes of equal blocks.
+static void exchange(const struct ls_filter_stage *stage)
+{
+    const uint64_t block = stage->count / WORLD;
+    uint8_t *all = malloc(WORLD * stage->count);
+    ck_assert_ptr_nonnull(all);
+    for (uint32_t i = 0; i < WORLD; i++)
+        memcpy(all + i * stage->count, scratch[i] + stage->offset, stage->count);
+    for (uint32_t i = 0; i < WORLD; i++)
+        for (uint32_t k = 0; k < WORLD; k++)
+            memcpy(scratch[i] + stage->offset + k * block,
+                   all + k * stage->count + (stage->operation == LS_ALL_TO_ALL ? i : k) * block,
+                   block);
+    free(all);
+}
+
+static void run(void)
+{
+    for (uint32_t number = 0; number < plan->stage_count; number++) {
+        const struct ls_filter_stage *stage = &plan->stages[number];
+        if (stage->collective)
+            exchange(stage);
+        for (uint32_t i = 0; !stage->collective && i < WORLD; i++) {
+            const struct ls_filter_memory memory = {sizeof(memory), i,         x[i], result[i],
+                                                    delivered[i],   scratch[i]};
+            ck_assert_int_eq(plan->interface->run(&plan->call, &memory, stage->function), LS_OK);
+        }
+    }
+}
+
+// A format: its numbers that are not negative, in ascending order.
+struct format {
+    const char *text;
+    double numbers[128];
+    int count;
+};
+
+static struct format whole_numbers(void)
+{
+    struct format format = {.text = "int8:block=48", .count = 128};
+    for (int i = 0; i < 128; i++)
+        format.numbers[i] = i;
+    return format;
+}
+
+static struct format floating(const char *text, int mantissa, int bias, int count)
+{
+    struct format format = {.text = text, .count = count};
+    for (int i = 0; i < count; i++) {
+        const int exponent = i >> mantissa, rest = i & ((1 << mantissa) - 1);
+        format.numbers[i] = exponent ? ldexp(1 + ldexp(rest, -mantissa), exponent - bias)
+                                     : ldexp(rest, 1 - bias - mantissa);
+    }
+    return format;
+}
+
+// The nearest number of the format; of two, that with the even place. `value` is what the filter
+// sees: a quotient rounded to float.
+static double nearest(const struct format *format, float value)
+{
+    const double magnitude = fabs((double)value);
+    int best = 0;
+    for (int i = 1; i < format->count; i++) {
+        const double now = fabs(format->numbers[i] - magnitude),
+                     before = fabs(format->numbers[best] - magnitude);
+        if (now < before || (now == before && i % 2 == 0))
+            best = i;
+    }
+    return copysign(format->numbers[best], (double)value);
+}
+
+static void round_blocks(const struct format *format, const float *values, float *out)
+{
+    for (uint64_t first = 0; first < COUNT; first += BLOCK) {
+        const uint64_t end = first + BLOCK < COUNT ? first + BLOCK : COUNT;
+        float largest = 0;
+        for (uint64_t k = first; k < end; k++)
+            largest = fmaxf(largest, fabsf(values[k]));
+        const float scale = largest / (float)format->numbers[format->count - 1];
+        for (uint64_t k = first; k < end; k++)
+            out[k] = (float)nearest(format, values[k] / scale) * scale;
+    }
+}
+
+static void check_format(const struct format *format)
+{
+    float rounded[WORLD][COUNT], sum[COUNT], twice[COUNT];
+    open_filter(format->text);
+    run();
+    for (uint32_t i = 0; i < WORLD; i++)
+        round_blocks(format, x[i], rounded[i]);
+    for (uint64_t k = 0; k < COUNT; k++) {
+        for (uint32_t i = 0; i < WORLD; i++)
+            ck_assert_msg(delivered[i][k] == rounded[i][k], "element %d of rank %u: %.9g, not %.9g",
+                          (int)k, i, (double)delivered[i][k], (double)rounded[i][k]);
+        sum[k] = rounded[0][k] + rounded[1][k];
+        sum[k] += rounded[2][k];
+    }
+    round_blocks(format, sum, twice); // blocks begin with parts, so they are those of the sums
+    for (uint64_t k = 0; k < COUNT; k++)
+        for (uint32_t i = 0; i < WORLD; i++)
+            ck_assert_msg(result[i][k] == twice[k], "sum %d on rank %u: %.9g, not %.9g", (int)k, i,
+                          (double)result[i][k], (double)twice[k]);
+    close_filter();
+}
+
+TEST(int8_rounds_to_the_nearest_whole_number)
+{
+    const struct format format = whole_numbers();
+    check_format(&format);
+}
+
+TEST(fp8_rounds_to_the_nearest_number_of_either_format)
+{
+    const struct format e4m3 = floating("fp8:format=e4m3,block=48", 3, 7, 127),
+                        e5m2 = floating("fp8:format=e5m2,block=48", 2, 15, 124);
+    ck_assert(e4m3.numbers[126] == 448 && e5m2.numbers[123] == 57344);
+    check_format(&e4m3);
+    check_format(&e5m2);
+}
+
+// By counting, for each element, how many come before it.
+TEST(topk_adds_the_largest_of_each_rank)
+{
+    float sum[COUNT] = {0};
+    open_filter("topk:fraction=0.037");
+    run();
+    for (uint32_t i = 0; i < WORLD; i++)
+        for (uint64_t k = 0; k < COUNT; k++) {
+            uint64_t before = 0;
+            for (uint64_t other = 0; other < COUNT; other++)
+                before += fabsf(x[i][other]) > fabsf(x[i][k]) ||
+                          (fabsf(x[i][other]) == fabsf(x[i][k]) && other < k);
+            ck_assert(delivered[i][k] == (before < 37 ? x[i][k] : 0));
+            sum[k] += before < 37 ? x[i][k] : 0;
+        }
+    for (uint64_t k = 0; k < COUNT; k++)
+        for (uint32_t i = 0; i < WORLD; i++)
+            ck_assert(result[i][k] == sum[k]);
+    close_filter();
+}
+
+int main(void)
+{
+    return test_suite_run(suite_create("plugins/filter/values"));
+}

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""--compress: replicas stay equal, fewer bytes travel, a resumed training goes on to the bit, and what cannot be is refused."""
+import os
+import shlex
+import subprocess
+
+from support import DONE, UNAVAILABLE, USAGE, ProgramTest, main, tensors
+
+SOURCE = os.environ["LOCKSTEP_SOURCE"]
+COMPILER = shlex.split(os.environ["LOCKSTEP_COMPILER"])
+SANITIZE = os.environ["LOCKSTEP_SANITIZE"]
+FILTERS = ("int8:block=100", "fp8:format=e4m3", "fp8:format=e5m2,block=1000", "topk:fraction=0.05")
+SAME = ("losses", "parameter_hashes")
+
+
+class Compress(ProgramTest):
+    def options(self, steps, *more):
+        """Shares of 13 and of 12 examples, and an empty one at the end of an epoch of 26."""
+        return ("--model=mlp", "--dataset=synthetic:examples=26", "--batch=25", "--threads=1", f"--epochs={-(-steps // 2)}",
+                f"--steps={steps}", "--validation=off", "--seed=3", *more)
+
+    def run_it(self, steps, *more, workers=1):
+        report = self.train(*self.options(steps, *more), under=("launch", f"-n{workers}", "--") if workers > 1 else ())
+        self.assertEqual(len(set(report["parameter_hashes"])), 1)
+        return report
+
+    def hash_and_losses(self, report):
+        return report["parameter_hashes"][0], report["losses"]
+
+    def test_replicas_and_processes_are_equal_and_fewer_bytes_travel(self):
+        plain = self.run_it(12, "--replicas=2")
+        self.assertIsNone(plain["compress"])
+        for text in FILTERS:
+            with self.subTest(text):
+                alone = self.run_it(12, "--replicas=2", "--compress=" + text)
+                apart = self.run_it(12, "--compress=" + text, workers=2)
+                self.assertEqual(self.hash_and_losses(alone), self.hash_and_losses(apart))
+                self.assertNotEqual(alone["parameter_hashes"], plain["parameter_hashes"])
+                self.assertEqual(alone["compress"], text)
+                self.assertIn(text.split(":")[0], [plugin["name"] for plugin in alone["plugins"] if plugin["kind"] == "filter"])
+                self.assertLess(alone["communication"]["bytes_per_step_per_rank"], 0.3 * plain["communication"]["bytes_per_step_per_rank"])
+                self.assertLess(alone["losses"][-1], 0.9 * alone["losses"][0])
+
+    def test_collectives_and_numbers_of_replicas(self):
+        for strategy in ("ring", "tree", "direct", "halving-doubling", "two-level", "mirrored:bucket=300000"):
+            with self.subTest(strategy):
+                self.run_it(3, "--replicas=3", "--strategy=" + strategy, "--compress=int8")
+        self.run_it(3, "--replicas=8", "--compress=topk", "--device=reference")
+
+    def test_a_resumed_training_has_the_same_bits(self):
+        for text, workers in (("int8", 1), ("topk:fraction=0.01", 2)):
+            with self.subTest(text):
+                more = ("--compress=" + text, *(() if workers > 1 else ("--replicas=2",)))
+                folder = "--checkpoint-dir=" + self.path(text[:4])
+                whole = self.run_it(8, *more, workers=workers)
+                self.run_it(5, *more, folder, workers=workers)
+                rest = self.run_it(8, *more, folder, "--resume", workers=workers)
+                self.assertEqual(self.hash_and_losses(whole), self.hash_and_losses(rest))
+
+    def newest(self, folder):
+        return os.path.join(self.path(folder), sorted(name for name in os.listdir(self.path(folder)) if name.endswith(".safetensors"))[-1])
+
+    def owed(self, folder):
+        """By all ranks together, element by element."""
+        ranks = [values for name, (_, values) in tensors(self.newest(folder)).items() if name.startswith("filter/owed_")]
+        return [sum(values) for values in zip(*ranks)], len(ranks)
+
+    def test_in_another_world_all_that_was_owed_is_still_owed(self):
+        """Both go on with the same weights and the same batch, so that all gradients together are the same, and so is what all ranks
+        owe after a step, but where some rank has delivered."""
+        found = {}
+        for replicas in (2, 4):
+            folder = f"world{replicas}"
+            self.run_it(3, "--replicas=2", "--compress=topk:fraction=1e-9", "--checkpoint-dir=" + self.path(folder))
+            self.run_it(4, f"--replicas={replicas}", "--compress=topk:fraction=1e-9", "--checkpoint-dir=" + self.path(folder), "--resume")
+            found[replicas], ranks = self.owed(folder)
+            self.assertEqual(ranks, replicas)
+        self.assertGreater(max(map(abs, found[2])), 1e-3)
+        scale = max(map(abs, found[2]))
+        same = sum(abs(a - b) <= 1e-5 * scale for a, b in zip(found[2], found[4]))
+        self.assertGreaterEqual(same, len(found[2]) - 6 * 3)
+
+    def test_what_was_owed_is_not_forgotten_in_silence(self):
+        folder = "--checkpoint-dir=" + self.path("owed")
+        self.run_it(2, "--replicas=2", "--compress=int8", folder)
+        outcome = self.lockstep("train", *self.options(3), "--replicas=2", folder, "--resume")
+        self.assertEqual(outcome.code, DONE)
+        self.assertIn("what replicas owed to the sums of gradients (--compress) is left out", outcome.err)
+
+    def test_a_filter_without_stages_changes_no_bit(self):
+        with open(os.path.join(SOURCE, "templates", "filter.c"), encoding="ascii") as file:
+            source = file.read()
+        stages = "    stages->scratch(stages, bytes);"
+        self.assertIn(stages, source)
+        for name, text in (("none", source.replace(stages, "    if (bytes)\n        return LS_OK;\n" + stages)), ("halves", source)):
+            with open(self.path(name + ".c"), "w", encoding="ascii") as file:
+                file.write(text.replace("my-plugin", name))
+            sanitize = [] if SANITIZE == "none" else ["-fsanitize=" + SANITIZE]
+            subprocess.run([*COMPILER, "-std=c11", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-I", SOURCE, "-o",
+                            self.path(f"filter-{name}.so"), self.path(name + ".c"), *sanitize], check=True)
+        plain = self.run_it(6, "--replicas=3")
+        none = self.run_it(6, "--replicas=3", "--plugin-path=" + self.folder, "--compress=none")
+        self.assertEqual({name: plain[name] for name in SAME}, {name: none[name] for name in SAME})
+        self.assertEqual(plain["communication"]["bytes_per_step_per_rank"], none["communication"]["bytes_per_step_per_rank"])
+        halves = self.run_it(6, "--replicas=3", "--plugin-path=" + self.folder, "--compress=halves")
+        self.assertNotEqual(plain["parameter_hashes"], halves["parameter_hashes"])
+        for a, b in zip(plain["losses"], halves["losses"]):
+            self.assertAlmostEqual(a, b, delta=0.02 * plain["losses"][0])
+
+    def test_what_cannot_be_compressed_is_refused_by_name(self):
+        for more, says in ((("--strategy=sharded",), "strategy 'sharded'"), (("--strategy=central-storage",), "strategy 'central-storage'"),
+                           (("--strategy=parameter-server",), "strategy 'parameter-server'"), (("--wire=bfloat16",), "--wire"),
+                           (("--reproducible",), "--reproducible"), (("--device=reference", "--precision=mixed_bfloat16", "--loss-scale=8"), "--loss-scale=none"),
+                           (("--elastic=1:2",), "--elastic")):
+            with self.subTest(says):
+                self.refused(USAGE, "train", *self.options(1, "--replicas=2", "--compress=int8", *more), says=(says,))
+        for text, code, says in (("int8:block=0", USAGE, "block=0: expected 1 to"), ("topk:fraction=2", USAGE, "fraction=2"),
+                                 ("fp8:format=e1m6", USAGE, "e4m3, e5m2"), ("int8:blok=9", USAGE, "block"),
+                                 ("powersgd", UNAVAILABLE, "filters fp8, int8, topk")):
+            with self.subTest(text):
+                self.refused(code, "train", *self.options(1, "--replicas=2", "--compress=" + text), says=(says,))
+
+
+if __name__ == "__main__":
+    main()
