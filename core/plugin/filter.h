@@ -75,7 +75,7 @@ struct ls_filter_stages {
 // must be complete after the last stage.
 struct ls_filter_memory {
     uint32_t struct_size;
-    uint32_t rank;
+    uint32_t rank; // this one, 0 .. world - 1
     const float *x; // what this rank gives
     float *result; // out: the sum over all ranks
     float *delivered; // out: what of x has gone into it
