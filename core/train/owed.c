@@ -55,12 +55,12 @@ static void layout_text(const struct ls_session *session, char text[static 24])
 enum ls_status ls_owed_save(const struct ls_session *session, const float *owed,
                             struct ls_checkpoint_image *image, json_t *state)
 {
-    const uint64_t count = count_of(session);
-    const uint32_t world = ls_cluster_world(session->cluster);
     char name[32], layout[24];
     enum ls_status status = LS_OK;
-    if (!owed)
+    if (!owed) // a fit that is told where others are has no session yet
         return LS_OK;
+    const uint64_t count = count_of(session);
+    const uint32_t world = ls_cluster_world(session->cluster);
     for (uint32_t i = 0; !status && i < world; i++) {
         snprintf(name, sizeof(name), OWED, i);
         status = ls_checkpoint_add(image, name, owed + i * count, count);

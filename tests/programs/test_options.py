@@ -104,7 +104,7 @@ ROWS = {
                     idle=[(("--wire=bfloat16",), ONE_REPLICA), untrained("--wire=bfloat16", TWO)]),
         "compress": Row(("--compress=int8:block=64", *TWO), TWO, idle=[
             (("--compress=int8",), ONE_REPLICA), untrained("--compress=int8", TWO)], refused=[
-            (("--compress=int8", "--wire=bfloat16", *TWO), "--wire"), (("--compress=int8:block=0", *TWO), "block=0")]),
+            (("--compress=int8", "--wire=bfloat16", *TWO), "--wire")]),
         "reproducible": Row(("--reproducible=4", *TWO), TWO, refused=[
             (("--reproducible", "--microbatches=2"), "--microbatches"), (("--reproducible", "--wire=bfloat16", *TWO), "--wire")]),
         "check-replicas": Row(seen="test_run.py", idle=[
