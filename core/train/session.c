@@ -737,7 +737,7 @@ static enum ls_status open_driver(struct ls_session *session)
         .strategy = driver_plugin(run->strategy.strategy),
         .collective = collective_plugin(run),
         .transport = driver_plugin(run->strategy.transport),
-        .filter = session->trains ? driver_plugin(run->filter) : NULL,
+        .filter = driver_plugin(session->trains ? run->filter : NULL),
         .tuner = session->trains && measures(run) ? run->tuning.tuner : NULL,
         .wire = session->trains ? run->wire : 0,
         .shards = run->shards,
