@@ -126,12 +126,12 @@ class KerasTest(ProgramTest):
             expected = everything[:len(everything) * examples // EXAMPLES]
             self.assertLessEqual(largest_difference(found, expected), PREDICTIONS * max(map(abs, everything)), f"{name}, {backend}")
 
-    def steps(self, name, model, *options, replicas=1):
+    def steps(self, name, model, *options, replicas=1, timeout=300):
         facts = EXPECTED[name]
         labels = {"gpt": (12, 19), "siamese": (1, 2)}.get(name, (1, 10))
         return self.train(*model, self.dataset(name, labels=labels), "--loss=sparse_categorical_crossentropy:from_logits=true",
                           f"--optimizer=sgd:learning_rate={facts['rate']}", f"--batch={EXAMPLES}", "--shuffle=off", "--validation=off",
-                          f"--replicas={replicas}", *options)["losses"]
+                          f"--replicas={replicas}", *options, timeout=timeout)["losses"]
 
     def check_first_loss(self, name, loss):
         flow, jax = (EXPECTED[name][backend]["losses"][0] for backend in ("tensorflow", "jax"))
@@ -240,7 +240,7 @@ class OnTheFakeOfCuda(KerasTest):
                 model, after = self.prepare(name), {}
                 for device, options in (("cpu", ("--device=cpu",)), ("cuda", FAKE)):
                     path = self.path(device + ".safetensors")
-                    self.check_first_loss(name, self.steps(name, model, "--steps=1", "--save-weights=" + path, *options)[0])
+                    self.check_first_loss(name, self.steps(name, model, "--steps=1", "--save-weights=" + path, *options, timeout=1500)[0])
                     after[device] = tensors(path)
                 apart = []
                 for key, (_, before) in tensors(self.path("weights.safetensors")).items():
