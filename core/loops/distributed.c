@@ -578,23 +578,25 @@ static enum ls_status read_root(struct broadcast *broadcast)
     return status;
 }
 
-// Variables that live in stores are those that the root has. [replica thread]
+// Variables that live in stores are those that the root has; a round begins anew with the root's.
+// [replica thread]
 static enum ls_status write_others(void *context, uint32_t index)
 {
     const struct broadcast *broadcast = context;
     const struct ls_session *session = broadcast->session;
     struct ls_replica *replica = session->replicas[index];
+    const bool is_root = index == broadcast->root;
     enum ls_status status = LS_OK;
-    if (index == broadcast->root)
-        return session->driver && ls_driver_has_stores(session->driver)
-                   ? ls_driver_fill_stores(session->driver, index, LS_BUFFER_PARAMETERS,
-                                           LS_BUFFER_PARAMETERS)
-                   : LS_OK;
-    for (uint32_t i = 0; !status && i <= session->model->optimizer.state_count; i++)
+    if (is_root && session->driver && ls_driver_has_stores(session->driver))
+        return ls_driver_fill_stores(session->driver, index, LS_BUFFER_PARAMETERS,
+                                     LS_BUFFER_PARAMETERS);
+    for (uint32_t i = 0; !is_root && !status && i <= session->model->optimizer.state_count; i++)
         if (broadcast->buffers[i])
             status = ls_device_copy(ls_replica_device(replica), buffer_memory(replica, i),
                                     ls_host_memory(broadcast->buffers[i]), buffer_bytes(replica, i),
                                     NULL);
+    if (!status && session->driver)
+        ls_driver_begin_round(session->driver, index);
     return status ? status : ls_replica_refresh(replica);
 }
 

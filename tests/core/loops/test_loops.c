@@ -373,6 +373,34 @@ START_TEST(a_broadcast_makes_replicas_equal)
 }
 END_TEST
 
+// Also where they go on with weights of their own, which differ within a round.
+START_TEST(a_broadcast_begins_a_round)
+{
+    struct ls_run *two = run_of("local-sgd:steps=100", 2);
+    struct ls_model *model = model_of(two, "adam");
+    struct ls_distributed *dataset = distribute(model, train);
+    uint64_t hashes[2];
+    OK(ls_strategy_run(dataset, train_step, NULL));
+    OK(ls_session_hashes(model->session, hashes)); // shows the last round, and keeps their own
+    const struct ls_driver *driver = model->session->driver;
+    const float *own[2], *shown[2];
+    for (uint32_t i = 0; i < 2; i++) {
+        own[i] = ls_driver_round_memory(driver, i, LS_ROUND_WEIGHTS);
+        shown[i] = ls_address(ls_replica_memory(model->session->replicas[i], LS_BUFFER_PARAMETERS));
+    }
+    const uint64_t bytes = ls_replica_plan(model->session->replicas[0])->reduced_bytes;
+    ck_assert_mem_ne(own[0], own[1], bytes);
+    ck_assert_mem_eq(shown[0], shown[1], bytes);
+    OK(ls_broadcast_variables(model, 1));
+    for (uint32_t i = 0; i < 2; i++)
+        ck_assert_mem_eq(own[i], shown[i], bytes);
+    ck_assert_mem_eq(shown[0], shown[1], bytes);
+    ls_distributed_close(dataset);
+    ls_model_close(model);
+    ls_run_close(two);
+}
+END_TEST
+
 // Metrics of one compilation are not those of the next, which may count more or fewer numbers.
 START_TEST(metrics_begin_anew_after_a_compile)
 {
@@ -452,6 +480,7 @@ int main(void)
     tcase_add_test(tests, a_loss_that_is_not_finite_leaves_the_step_before);
     tcase_add_test(tests, values_are_reduced_in_the_order_of_ranks);
     tcase_add_test(tests, a_broadcast_makes_replicas_equal);
+    tcase_add_test(tests, a_broadcast_begins_a_round);
     tcase_add_test(tests, metrics_begin_anew_after_a_compile);
     tcase_add_test(tests, null_is_refused_by_name);
     suite_add_tcase(suite, tests);
