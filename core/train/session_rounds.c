@@ -11,6 +11,7 @@
 #include <string.h>
 
 #define NAME_BYTES 48
+#define VARIABLES "round/variables"
 
 bool ls_session_has_rounds(const struct ls_session *session)
 {
@@ -65,6 +66,14 @@ static uint64_t values_of(const struct ls_session *session, enum ls_round_memory
     for (uint32_t i = 0; i < session->model->graph->parameter_count; i++)
         count += place_of(session, i, &place) ? elements_of(session, i) : 0;
     return count;
+}
+
+// 1 for each that is in the flat buffers, in the order of the graph.
+static void mark_variables(const struct ls_session *session, float *out)
+{
+    uint32_t place;
+    for (uint32_t i = 0; i < session->model->graph->parameter_count; i++)
+        out[i] = place_of(session, i, &place) ? 1 : 0;
 }
 
 // Between a flat buffer of the host's and plain values; to it by the gradients, which nobody needs
@@ -169,6 +178,20 @@ static enum ls_status take_rank(struct part *part, struct ls_checkpoint_image *i
     return status;
 }
 
+static enum ls_status add_variables(const struct ls_session *session,
+                                    struct ls_checkpoint_image *image)
+{
+    const uint32_t count = session->model->graph->parameter_count;
+    float *marks = malloc(count * sizeof(*marks));
+    enum ls_status status = marks ? LS_OK : LS_OUT_OF_MEMORY;
+    if (!status) {
+        mark_variables(session, marks);
+        status = ls_checkpoint_add(image, VARIABLES, marks, count);
+    }
+    free(marks);
+    return status;
+}
+
 enum ls_status ls_session_take_rounds(struct ls_session *session, bool able,
                                       struct ls_checkpoint_image *image)
 {
@@ -184,25 +207,50 @@ enum ls_status ls_session_take_rounds(struct ls_session *session, bool able,
         status = ls_session_agree(session, able && part.values, &unable);
     for (; !status && part.rank < ls_cluster_world(session->cluster); part.rank++)
         status = take_rank(&part, image, &short_of);
+    if (!status && image && add_variables(session, image))
+        short_of = true;
     free(part.values);
     return !status && short_of ? LS_OUT_OF_MEMORY : status;
 }
 
 // ---- From a file ----
 
+static enum ls_status read_values(const struct ls_safetensors *file, const char *name,
+                                  uint64_t count, float *out)
+{
+    const struct ls_saved_tensor *tensor = ls_safetensors_find(file, name);
+    if (tensor && tensor->ndims == 1 && (uint64_t)tensor->dims[0] == count)
+        return ls_safetensors_read(file, tensor, out);
+    ls_error("checkpoint", "the checkpoint is damaged: '%s' is not there, or of another length",
+             name);
+    return LS_BAD_INPUT;
+}
+
 static enum ls_status give_part(struct part *part, const struct ls_safetensors *file)
 {
     name_part(part);
-    const struct ls_saved_tensor *tensor = ls_safetensors_find(file, part->name);
-    const uint64_t count = values_of(part->session, part->memory);
-    if (!tensor || tensor->ndims != 1 || (uint64_t)tensor->dims[0] != count) {
-        ls_error("checkpoint", "the checkpoint is damaged: '%s' is not there, or of another length",
-                 part->name);
-        return LS_BAD_INPUT;
-    }
-    const enum ls_status status = ls_safetensors_read(file, tensor, part->values);
+    const enum ls_status status =
+        read_values(file, part->name, values_of(part->session, part->memory), part->values);
     return status ? status
                   : ls_session_run(part->session, "preparing the replicas", move_part, part);
+}
+
+// Other layers may be frozen now; then values of the file are those of other variables.
+static enum ls_status compare_variables(const struct ls_session *session,
+                                        const struct ls_safetensors *file, bool *same)
+{
+    const uint32_t count = session->model->graph->parameter_count;
+    float *now = malloc(count * sizeof(*now)), *then = malloc(count * sizeof(*then));
+    enum ls_status status = now && then ? LS_OK : LS_OUT_OF_MEMORY;
+    if (!status)
+        status = read_values(file, VARIABLES, count, then);
+    if (!status) {
+        mark_variables(session, now);
+        *same = memcmp(now, then, count * sizeof(*now)) == 0;
+    }
+    free(now);
+    free(then);
+    return status;
 }
 
 static enum ls_status give_replica(struct part *part, const struct ls_safetensors *file)
@@ -228,10 +276,17 @@ enum ls_status ls_session_give_rounds(struct ls_session *session, const struct l
     while (ls_safetensors_find(file, name) && ++world);
     if (!world || !ls_session_has_rounds(session))
         return LS_OK;
+    bool same = false;
+    enum ls_status status = compare_variables(session, file, &same);
+    if (!status && !same)
+        ls_warn("checkpoint", "other layers were frozen when the checkpoint was written: a round "
+                              "begins, with the weights of its last one");
+    if (status || !same)
+        return status;
     const uint64_t count = values_of(session, LS_ROUND_WEIGHTS) + LS_ROUND_NOTES;
     struct part part = {
         .session = session, .gives = true, .values = ls_malloc_aligned(count * sizeof(float))};
-    enum ls_status status = part.values ? LS_OK : LS_OUT_OF_MEMORY;
+    status = part.values ? LS_OK : LS_OUT_OF_MEMORY;
     if (!status)
         status = ls_session_run(session, "preparing the replicas", show_round, session);
     for (; !status && part.index < session->count; part.index++) {

@@ -8,6 +8,7 @@
 //   round/optimizer_K_R  state K of rank R, from rank 1 on
 //   round/notes_R        of the strategy on rank R
 //   round/momentum, round/difference  of all ranks
+//   round/variables      1 for each variable that those have, 0 for one that was frozen
 //
 // [main thread, while the replicas rest]
 #ifndef LS_TRAIN_SESSION_ROUNDS_H
@@ -22,8 +23,8 @@ bool ls_session_has_rounds(const struct ls_session *session);
 // LS_OUT_OF_MEMORY, not logged. Nothing without rounds.
 LS_STATUS ls_session_take_rounds(struct ls_session *session, bool able,
                                  struct ls_checkpoint_image *image);
-// Before the first step. A file that has no rounds begins one; ranks that it does not have take
-// those of rank 0. LS_BAD_INPUT, logged: the file is damaged.
+// Before the first step. A file that has no rounds, or those of other variables (a warning), begins
+// one; ranks that it does not have take those of rank 0. LS_BAD_INPUT, logged: the file is damaged.
 LS_STATUS ls_session_give_rounds(struct ls_session *session, const struct ls_safetensors *file);
 
 #endif

@@ -5,7 +5,7 @@ import glob
 import json
 import shutil
 
-from support import USAGE, ProgramTest, main, tensors
+from support import DONE, USAGE, ProgramTest, main, tensors
 
 # Trajectories of pytorch/torchft (test_fixtures/, torchft.diloco_regression_test.DiLoCoMockedUpdateTest.test_diloco_mocked_updates_0
 # to 5, BSD 3-Clause, Copyright (c) Meta Platforms, Inc. and affiliates, and Tristan Rice): two weights that begin with 1 and have
@@ -244,6 +244,29 @@ class GoesOn(Rounds):
             return max(abs(a - b) for a, b in zip(new["round/weights_2"], old[f"round/weights_{rank}"]))
         self.assertLess(distance(0), 0.0015)
         self.assertGreater(distance(1), 2 * distance(0))
+
+    def test_other_frozen_layers_begin_a_round(self):
+        """Kernels of one shape change places: as many values, of which none is that of the same variable."""
+        def train(frozen, steps, *more):
+            layers = [{"class_name": "InputLayer", "config": {"batch_shape": [None, 8], "name": "input"}}]
+            layers += [{"class_name": "Dense", "config": {"name": name, "units": 8, "trainable": name != frozen}} for name in ("one", "two")]
+            with open(self.path("frozen.json"), "w", encoding="ascii") as file:
+                json.dump({"class_name": "Sequential", "config": {"name": "frozen", "layers": layers}}, file)
+            return self.lockstep("train", "--model=" + self.path("frozen.json"), "--dataset=synthetic:shape=8,classes=8,examples=40",
+                                 "--loss=sparse_categorical_crossentropy:from_logits=on", "--optimizer=adam", "--batch=8", "--epochs=9",
+                                 f"--steps={steps}", "--replicas=2", "--validation=off", "--strategy=local-sgd:steps=3",
+                                 "--checkpoint-dir=" + self.path("frozen"), *more)
+        self.assertEqual(train("one", 7).code, DONE)
+        before = self.checkpoint("frozen", 7)
+        resumed = train("two", 8, "--resume")
+        self.assertEqual(resumed.code, DONE, resumed.err)
+        self.assertIn("other layers were frozen when the checkpoint was written: a round begins", resumed.err)
+        after = self.checkpoint("frozen", 8)
+        for name in ("one/kernel", "two/kernel"):  # of the last round, which has not ended
+            self.assertEqual(after[name], before[name])
+        moved = max(abs(a - b) for a, b in zip(after["round/weights_1"], before["one/bias"] + before["one/kernel"]))
+        other = max(abs(a - b) for a, b in zip(after["round/weights_1"], before["one/kernel"] + before["one/bias"]))
+        self.assertLess(min(moved, other), 0.0015)  # one step of Adam from there
 
     def test_after_data_parallel(self):
         self.train(*MLP, "--strategy=mirrored", "--replicas=2", "--steps=6", "--validation=off", "--checkpoint-dir=" + self.path("before"))
