@@ -939,6 +939,14 @@ static enum ls_status suits(struct ls_session *session, const struct ls_session_
     return agree_on_lack(session, has_layouts(session, need, out));
 }
 
+// Its values are in the order of the old layouts.
+static void warn_of_owed(const struct ls_session *session)
+{
+    if (session->driver && ls_driver_residual_count(session->driver))
+        ls_warn("--compress", "this batch, or what is trained, needs replicas anew: what they "
+                              "owed to the sums of gradients is left out");
+}
+
 static enum ls_status make_ready(struct ls_model *model, const struct ls_session_need *need)
 {
     struct ls_session_need requested = *need;
@@ -961,6 +969,7 @@ static enum ls_status make_ready(struct ls_model *model, const struct ls_session
         }
         if (!status)
             status = ls_model_take(model, LS_TAKE_ALL);
+        warn_of_owed(model->session);
         const enum ls_status closed = ls_session_close(model);
         if (status || closed)
             return status ? status : closed;
