@@ -15,7 +15,9 @@
 #include "core/base/trace.h"
 #include "core/filter/filter.h"
 
+#include <float.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -380,6 +382,16 @@ static void unpack(const struct ls_filtered_bucket *own, float *gradients)
     }
 }
 
+// What was not finite is in the sum, and all replicas see it there. It is not owed as well: it would
+// come back in each later step, whatever the caller has done about the first one.
+static void leave(const struct ls_filtered_bucket *own)
+{
+    for (uint64_t i = 0; i < own->plan->call.count; i++) {
+        const float left = own->x[i] - own->delivered[i];
+        own->next_residual[i] = fabsf(left) <= FLT_MAX ? left : 0;
+    }
+}
+
 enum ls_status ls_driver_finish_filtered(struct ls_driver_member *member, uint32_t bucket)
 {
     struct ls_filtered_bucket *own = member->filtered[bucket];
@@ -393,8 +405,7 @@ enum ls_status ls_driver_finish_filtered(struct ls_driver_member *member, uint32
         status = ls_collective_wait(own->plain_plan);
     if (status)
         return status;
-    for (uint64_t i = 0; i < own->plan->call.count; i++)
-        own->next_residual[i] = own->x[i] - own->delivered[i];
+    leave(own);
     unpack(own, gradients_of(member, bucket));
     own->begun = false;
     own->owes = true;
