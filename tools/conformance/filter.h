@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The conformance suite for filters: worlds of 1 to 8, whose ranks run their stages in turn, with plain sums and copies
-// in place of collectives. What a filter delivers and what it leaves are x to the bit, all ranks end with the same
-// bits, nothing is lost over several steps, and what is not finite stays so.
+// in place of collectives. All ranks end with the same bits, what they deliver adds up to the sums and nothing is lost
+// over several steps, and what is not finite stays so.
 #ifndef LS_TOOLS_CONFORMANCE_FILTER_H
 #define LS_TOOLS_CONFORMANCE_FILTER_H
 
