@@ -67,6 +67,32 @@ class Loops(ProgramTest):
                     self.assertEqual(one, other)
                 self.assertEqual(ours.strategy.num_replicas_in_sync, replicas)
 
+    def test_gradients_in_fewer_bytes(self):
+        """What was not finite in one step is not owed in the next ones."""
+        def step(replica, derivative=1.0):
+            loss, gradients = replica.value_and_grad(lambda y_true, y_pred: tuple(numpy.float32(factor) * part for factor, part in
+                                                                                  zip((1, derivative), squared(y_true, y_pred))))
+            replica.apply_gradients(gradients)
+            return loss
+
+        for compress in ("int8", "topk:fraction=0.05"):
+            ours, theirs, by_hand = (model_of(2, compress=compress) for _ in range(3))
+            for model in (ours, theirs):
+                model.compile("sgd", "mean_squared_error")
+            by_hand.compile("sgd", "none", metrics="none")
+            for one, other in self.beside_fit(ours, theirs, self.y, train_step):
+                self.assertEqual(one, other)
+            self.steps(by_hand, self.y, step, 1)
+            weights = by_hand.get_weights()
+            dataset = by_hand.strategy.experimental_distribute_dataset(self.x, self.y, batch_size=200)
+            for batch in dataset:
+                by_hand.strategy.run(lambda replica: step(replica, numpy.inf), args=(batch,))
+            with self.assertRaisesRegex(lockstep.LockstepError, "after the last step 'dense/kernel' is not finite"):
+                by_hand.get_weights()
+            by_hand.set_weights(weights)
+            self.steps(by_hand, self.y, step, 1)
+            self.assertTrue(all(numpy.isfinite(weight).all() for weight in by_hand.get_weights()))
+
     def test_with_a_logical_shard_for_each_replica(self):
         results = []
         for strategy in ("ring", "tree", "central-storage", "sharded"):
