@@ -10,7 +10,7 @@
 #include <stdlib.h>
 
 #define NONE UINT32_MAX
-#define SPARE 1e-9 // of the largest bandwidth: less is nothing
+#define SPARE 1e-12 // of the smallest bandwidth: less is nothing, what rounding leaves above all
 
 // An arc and, beside it (number ^ 1), the same backwards, which takes back what was sent.
 struct arc {
@@ -61,13 +61,14 @@ static enum ls_status flow_graph_init(struct flow_graph *flow, const struct ls_l
     };
     if (!flow->arcs || !flow->first || !flow->at || !flow->level || !flow->line)
         return LS_OUT_OF_MEMORY;
+    flow->nothing = INFINITY;
     for (uint32_t v = 0; v < vertices; v++)
         flow->first[v] = NONE;
     for (uint32_t i = 0; i < graph->link_count; i++) {
         const struct ls_graph_link *link = &graph->links[i];
         add_arc(flow, turned ? link->to : link->from, turned ? link->from : link->to,
                 link->bandwidth);
-        flow->nothing = fmax(flow->nothing, SPARE * link->bandwidth);
+        flow->nothing = fmin(flow->nothing, SPARE * link->bandwidth);
     }
     flow->feeds = flow->arc_count;
     for (uint32_t rank = 0; rank < world; rank++)

@@ -160,7 +160,8 @@ END_TEST
 #define VERTICES 9 // at most, so that all cuts can be tried
 #define GRAPHS 300
 
-// Links between random vertices, bandwidths 1 to 8, some of them one way; false: some ranks have no way to others.
+// Links between random vertices, some of them one way, bandwidths 1 to 8, in every third graph up to 1e12 times as much;
+// false: some ranks have no way to others.
 static bool random_graph(uint64_t seed, struct ls_link_graph *out)
 {
     uint64_t draw = 0;
@@ -172,8 +173,10 @@ static bool random_graph(uint64_t seed, struct ls_link_graph *out)
         for (uint32_t to = 0; to < out->vertices; to++) {
             const uint64_t random = ls_random_u64(seed, draw++);
             if (from != to && random % 100 < 45)
-                out->links[out->link_count++] =
-                    (struct ls_graph_link){from, to, 1e-6, (double)(1 + random / 100 % 8)};
+                out->links[out->link_count++] = (struct ls_graph_link){
+                    from, to, 1e-6,
+                    (double)(1 + random / 100 % 8) *
+                        (seed % 3 ? 1 : pow(1e4, (double)(random / 800 % 4)))};
         }
     return ls_link_graph_find_ways(out, apart) == LS_OK;
 }
