@@ -19,6 +19,10 @@
 #define MICRO 1e-6
 #define GIGA 1e9
 #define COUNT_MOST 1e6
+// What a file may say, in its own units: beyond, times would overflow, or be no numbers.
+#define NUMBER_LEAST 1e-9
+#define NUMBER_MOST 1e15
+#define NUMBER_RANGE "from 1e-9 to 1e15"
 
 // An object of the file while it is read.
 struct reader {
@@ -71,6 +75,11 @@ struct number {
     double *out; // untouched where the key is missing
 };
 
+static bool is_in_range(double value)
+{
+    return value >= NUMBER_LEAST && value <= NUMBER_MOST;
+}
+
 static enum ls_status read_number(const struct reader *reader, const struct number *number)
 {
     const json_t *value = json_object_get(reader->object, number->key);
@@ -79,12 +88,11 @@ static enum ls_status read_number(const struct reader *reader, const struct numb
                                 : LS_OK;
     if (!json_is_number(value))
         return refuse(reader, number->key, "expected a number");
-    const double found = json_number_value(value) * number->unit;
-    if (!isfinite(found) || found < 0 || (found == 0 && !number->zero))
+    const double found = json_number_value(value);
+    if (!is_in_range(found) && !(number->zero && found >= 0 && found < NUMBER_LEAST))
         return refuse(reader, number->key,
-                      number->zero ? "must be finite and not negative"
-                                   : "must be finite and more than zero");
-    *number->out = found;
+                      number->zero ? "must be from 0 to 1e15" : "must be " NUMBER_RANGE);
+    *number->out = found * number->unit;
     return LS_OK;
 }
 
@@ -190,9 +198,10 @@ static enum ls_status read_points(const struct reader *reader, const char *key, 
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *pair = json_array_get(list, i);
         const double bytes = json_number_value(json_array_get(pair, 0));
-        const double bandwidth = json_number_value(json_array_get(pair, 1)) * unit;
-        if (json_array_size(pair) != 2 || !(bytes > 0) || !(bandwidth > 0))
-            return refuse(reader, key, "expected pairs of two numbers above zero: [bytes, speed]");
+        const double speed = json_number_value(json_array_get(pair, 1)), bandwidth = speed * unit;
+        if (json_array_size(pair) != 2 || !is_in_range(bytes) || !is_in_range(speed))
+            return refuse(reader, key,
+                          "expected pairs of numbers " NUMBER_RANGE ": [bytes, speed]");
         if (i && bytes <= out->points[i - 1].bytes)
             return refuse(reader, key, "expected pairs in increasing order of bytes");
         if (bandwidth > link_bandwidth * (1 + 1e-9))
@@ -390,6 +399,16 @@ static enum ls_status read_links(const struct reader *whole, const struct ls_lin
     return status;
 }
 
+// Whether the part of the route that was read leaves this rank or switch.
+static bool passes(const struct ls_link_graph *graph, const struct ls_graph_route *route,
+                   uint32_t vertex)
+{
+    for (uint32_t i = 0; i < route->count; i++)
+        if (graph->links[graph->route_links[route->first + i]].from == vertex)
+            return true;
+    return false;
+}
+
 // [sender, switch, ..., receiver]
 static enum ls_status read_route(const struct reader *reader, struct ls_link_graph *graph)
 {
@@ -409,6 +428,9 @@ static enum ls_status read_route(const struct reader *reader, struct ls_link_gra
         const uint32_t link = i ? ls_link_graph_link_between(graph, at, next) : 0;
         snprintf(reason, sizeof(reason), "there is no link from %u to %u", at, next);
         if (link == UINT32_MAX)
+            return refuse(reader, "", reason);
+        snprintf(reason, sizeof(reason), "passes %u twice", next);
+        if (i && passes(graph, route, next))
             return refuse(reader, "", reason);
         if (i)
             links[route->first + route->count++] = link;
