@@ -130,13 +130,15 @@ static enum ls_status write_result(const struct simulator *simulator,
         .steps = simulator->steps_done,
         .rounds = simulator->outline.round_count,
         .sent_bytes = simulator->sent_bytes,
-        .rings = simulation->rings ? ls_outline_rings(&simulator->outline) : NULL,
     };
     if (busy > 0)
         ls_fabric_link_text(&simulator->fabric, busiest, out->busiest, sizeof(out->busiest));
-    return ls_fabric_bound(&simulator->fabric, simulation->operation, simulation->root,
-                           (double)simulation->count * simulation->element_bytes,
-                           &out->bound_seconds);
+    const enum ls_status status =
+        ls_fabric_bound(&simulator->fabric, simulation->operation, simulation->root,
+                        (double)simulation->count * simulation->element_bytes, &out->bound_seconds);
+    if (!status && simulation->rings)
+        out->rings = ls_outline_rings(&simulator->outline);
+    return status;
 }
 
 static void finish(struct simulator *simulator)
