@@ -8,7 +8,7 @@ import subprocess
 import time
 
 import engines
-from support import DONE, FAILED, INTERRUPTED, LOCKSTEP, USAGE, ProgramTest, main
+from support import DONE, FAILED, INTERRUPTED, LOCKSTEP, PEER_LOST, USAGE, ProgramTest, main
 
 DATA = "--dataset=synthetic:shape=28x28x1,classes=10,examples=96"
 TRAINING = ("train", "--model=cnn", DATA, "--threads=1", "--seed=3", "--quiet", "--batch=30")
@@ -185,9 +185,11 @@ class Memory(Sharded):
 
 class Interrupted(Sharded):
     def test_an_evaluation_ends_for_all_workers_soon(self):
-        """Of batches for some minutes."""
+        """Of batches for some minutes. One is interrupted, or killed."""
         data = "--dataset=synthetic:shape=28x28x1,classes=10,examples=100000"
-        for command in (("evaluate",), ("predict", "--out=" + self.path("outputs.npy"))):
+        predict = ("predict", "--out=" + self.path("outputs.npy"))
+        for command, sent, code, says in ((("evaluate",), signal.SIGINT, INTERRUPTED, "interrupted"), (predict, signal.SIGINT, INTERRUPTED, "interrupted"),
+                                          (("evaluate",), signal.SIGKILL, PEER_LOST, "worker 1 was killed by SIGKILL")):
             process = subprocess.Popen([LOCKSTEP, "launch", "-n2", "--", LOCKSTEP, *command, "--model=cnn", data, "--split=train", "--threads=1",
                                         "--batch=2", "--strategy=sharded:stage=3,bucket=20000"], cwd=self.folder,
                                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -197,9 +199,10 @@ class Interrupted(Sharded):
                 with open(f"/proc/{process.pid}/task/{process.pid}/children") as file:
                     workers = file.read().split()
             time.sleep(3)
-            os.kill(int(workers[1]), signal.SIGINT)
+            os.kill(int(workers[1]), sent)
             said, _ = process.communicate(timeout=100)
-            self.assertEqual(process.returncode, INTERRUPTED, said)
+            self.assertEqual(process.returncode, code, said)
+            self.assertIn(says, said)
 
 
 class Refused(Sharded):
