@@ -422,11 +422,12 @@ class Plugins(ProgramTest):
                           ("layers", r"Conv2D +\S.*"), ("layers", r"Matmul +operation: .*"), ("losses", r"huber +squared up to delta.*"),
                           ("metrics", r"huber +squared up to delta.*"), ("metrics", r"auc +area .*"), ("optimizers", r"lamb +Adam .*"),
                           ("callbacks", r"csv_logger +writes .*"), ("strategies", r"mirrored +a copy .*"),
-                          ("strategies", r"ring +collective: .*"), ("strategies", r"nccl +collective: .*")):
+                          ("strategies", r"ring +collective: .*"), ("strategies", r"nccl +collective: .*"),
+                          ("filters", r"topk +\S.*")):
             with self.subTest(list=name):
                 self.assertIn(name, lists)
                 self.assertRegex(self.lockstep("list", name).out, r"(?m)^%s$" % row)
-        self.assertEqual(len(lists), 8)
+        self.assertEqual(len(lists), 9)
         for name in lists:  # every name has its text, in its line or in the next
             self.assertNotRegex(self.lockstep("list", name).out, r"(?m)^\S+ *$(?!\n +\S)")
         self.refused(USAGE, "list", "optimisers", says=("did you mean 'optimizers'?",))
