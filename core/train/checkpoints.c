@@ -765,7 +765,7 @@ static enum ls_status write_with_owed(struct ls_fit *fit, bool ended)
         status = ls_session_take_rounds(fit->session, true, &all->image);
     ls_trace_end();
     if (status) {
-        const bool goes_on = status == LS_OUT_OF_MEMORY && !fit->session->broken;
+        const bool goes_on = status == LS_OUT_OF_MEMORY && !(fit->session && fit->session->broken);
         if (goes_on)
             ls_warn(SCOPE, "no memory for a copy: '%s' was not written; the training goes on",
                     path);

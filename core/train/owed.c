@@ -16,7 +16,7 @@
 
 static uint64_t count_of(const struct ls_session *session)
 {
-    return session->driver ? ls_driver_residual_count(session->driver) : 0;
+    return session && session->driver ? ls_driver_residual_count(session->driver) : 0;
 }
 
 bool ls_owed_over_workers(const struct ls_session *session)
@@ -27,10 +27,10 @@ bool ls_owed_over_workers(const struct ls_session *session)
 enum ls_status ls_owed_collect(const struct ls_session *session, float **out)
 {
     const uint64_t count = count_of(session);
-    const uint32_t world = ls_cluster_world(session->cluster);
     *out = NULL;
     if (!count)
         return LS_OK;
+    const uint32_t world = ls_cluster_world(session->cluster);
     float *mine = malloc(session->count * count * sizeof(*mine));
     float *all = malloc(world * count * sizeof(*all));
     enum ls_status status = mine && all ? LS_OK : LS_OUT_OF_MEMORY;

@@ -15,7 +15,7 @@
 
 bool ls_session_has_rounds(const struct ls_session *session)
 {
-    return session->driver && ls_driver_has_rounds(session->driver);
+    return session && session->driver && ls_driver_has_rounds(session->driver);
 }
 
 // One tensor of the file.

@@ -654,7 +654,8 @@ static enum ls_status read_parts(struct ls_session *session, enum ls_take what,
 
 static bool is_elsewhere(const struct ls_session *session, enum ls_take what)
 {
-    return ls_session_ahead_in_parts(session, what) && ls_cluster_workers(session->cluster) > 1;
+    return session && ls_session_ahead_in_parts(session, what) &&
+           ls_cluster_workers(session->cluster) > 1;
 }
 
 enum ls_status ls_session_lend(struct ls_session *session, enum ls_take what)
