@@ -143,8 +143,8 @@ struct ls_run_options {
     // model's file says.
     const char *precision;
     const char *wire; // the type in which gradients travel: "bfloat16", "float16"; NULL: "float32"
-    // A filter that sums gradients with fewer bytes, NAME[:option=value,...], as "int8:block=256" or
-    // "topk:fraction=0.01" (core/plugin/filter.h). NULL: none
+    // A filter that sums gradients with fewer bytes, NAME[:option=value,...], as "int8:block=256"
+    // or "topk:fraction=0.01" (core/plugin/filter.h). NULL: none
     const char *compress;
     // The devices of that kind that the replicas use in turn, "0,2"; NULL: all
     const char *devices;

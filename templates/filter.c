@@ -22,8 +22,8 @@ static float from_half(uint16_t half)
     return value;
 }
 
-// Writes the stages, the same ones on all ranks. Begin here: let fewer bytes travel, and let `lockstep
-// plugin check` tell you whether all ranks still end with the same bits.
+// Writes the stages, the same ones on all ranks. Begin here: let fewer bytes travel, and let
+// `lockstep plugin check` tell you whether all ranks still end with the same bits.
 static int32_t plan(const struct ls_filter_call *call, struct ls_filter_stages *stages)
 {
     const uint64_t bytes = call->world * ls_filter_part(call->count) * sizeof(uint16_t);

@@ -26,8 +26,9 @@ struct ls_filter_plan {
     uint64_t scratch_bytes;
 };
 
-// For `count` variables of a bucket, whose `first` is ignored; `name` is the filter's, for messages.
-// LS_FAILED, logged: the plugin writes stages that make no sense; else what the plugin answers.
+// For `count` variables of a bucket, whose `first` is ignored; `name` is the filter's, for
+// messages. LS_FAILED, logged: the plugin writes stages that make no sense; else what the plugin
+// answers.
 LS_STATUS ls_filter_plan_create(const struct ls_filter_interface *interface,
                                 const struct ls_host *host, const char *name, uint32_t world,
                                 const struct ls_filter_variable *variables, uint32_t count,

@@ -61,9 +61,9 @@ LS_STATUS ls_safetensors_open_from(int fd, const char *path, struct ls_safetenso
 // The same without the data: tensors have neither `data` nor `values`, and are read one by one while
 // the file is open.
 LS_STATUS ls_safetensors_open_unread(const char *path, struct ls_safetensors **out);
-// The values of an F32 tensor of such a file: `tensor` is what ls_safetensors_get or _find answered,
-// not a copy of it. LS_BAD_INPUT, logged: it is of another type, or the file is shorter than it was.
-// [one thread at a time]
+// The values of an F32 tensor of such a file: `tensor` is what ls_safetensors_get or _find
+// answered, not a copy of it. LS_BAD_INPUT, logged: it is of another type, or the file is shorter
+// than it was. [one thread at a time]
 LS_STATUS ls_safetensors_read(const struct ls_safetensors *file,
                               const struct ls_saved_tensor *tensor, float *out);
 // Another one that closes it. Returns `file`. [one thread at a time]

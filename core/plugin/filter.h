@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a filter plugin implements: how the sum of gradients over all ranks is made with fewer bytes.
+// What a filter plugin implements: how the sum of gradients over all ranks is made with fewer
+// bytes.
 //
 // A filter replaces the all-reduce of a bucket by a list of stages. A stage is *local*, a function
 // of the plugin on this rank's values, or *collective*, an operation on the filter's own scratch
@@ -67,8 +68,9 @@ struct ls_filter_stages {
     int32_t (*local)(struct ls_filter_stages *stages, uint32_t function);
     // Appends an operation (enum ls_collective_operation, without a root) on `count` elements of
     // `dtype` from byte `offset` of the scratch memory, in place. `reduction`: LS_SUM, LS_MAX, ...;
-    // of copies, LS_SUM. The blocks of an all-to-all are equal, and so are the parts of an all-gather
-    // and of a reduce-scatter, which take a multiple of LS_CHUNK_ALIGNMENT elements for each rank.
+    // of copies, LS_SUM. The blocks of an all-to-all are equal, and so are the parts of an
+    // all-gather and of a reduce-scatter, which take a multiple of LS_CHUNK_ALIGNMENT elements for
+    // each rank.
     int32_t (*collective)(struct ls_filter_stages *stages, uint32_t operation, uint32_t dtype,
                           uint32_t reduction, uint64_t offset, uint64_t count);
 };

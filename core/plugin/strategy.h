@@ -353,8 +353,8 @@ struct ls_strategy_interface {
     // begin_step if another replica is lost, else with synchronise. Only with LS_DIVISOR_OWN, where
     // replicas may make different numbers of steps, and with `rounds`, after the last step of a row
     // on all replicas: what they have under way together ends here, as one of them alone may be
-    // asked for its weights then. NULL: no replica ever waits for the next step of another. [replica
-    // thread]
+    // asked for its weights then. NULL: no replica ever waits for the next step of another.
+    // [replica thread]
     int32_t (*rest)(struct ls_strategy *strategy, uint32_t replica);
     // Optional. Calls report->metric.
     void (*report_metrics)(struct ls_strategy *strategy);

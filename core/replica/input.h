@@ -30,8 +30,8 @@ LS_STATUS ls_input_choose(struct ls_replica *replica, uint64_t number);
 // Brings replica->host_record and the batch to where `entry` reads them, and the step's statistics
 // (LS_STEP_STATS: zeros, or a stop; NULL: not wanted) to the start of replica->reduced. All of it
 // is there for what is put on the device's own stream from now on; the caller's memory may be
-// changed at once. `entry` is NULL for an empty batch. It waits for the set's memory as `wait` says:
-// LS_PEER_LOST after the deadline, not logged.
+// changed at once. `entry` is NULL for an empty batch. It waits for the set's memory as `wait`
+// says: LS_PEER_LOST after the deadline, not logged.
 LS_STATUS ls_input_write(struct ls_replica *replica, const struct ls_replica_program *entry,
                          const struct ls_replica_batch *batch, const float *step_stats,
                          const struct ls_wait *wait);

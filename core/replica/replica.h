@@ -189,8 +189,8 @@ uint32_t ls_replica_block_count(const struct ls_replica *replica);
 struct ls_replica_batch ls_replica_block(const struct ls_replica *replica,
                                          const struct ls_replica_batch *batch, uint32_t index);
 // `stop` is added to the step's statistics with the last block. LS_FAILED, logged: no program was
-// prepared for its size. Where the memory of an earlier block is still read, it waits as `wait` says:
-// LS_PEER_LOST after the deadline, not logged.
+// prepared for its size. Where the memory of an earlier block is still read, it waits as `wait`
+// says: LS_PEER_LOST after the deadline, not logged.
 LS_STATUS ls_replica_begin_block(struct ls_replica *replica, const struct ls_replica_batch *batch,
                                  uint32_t block, bool stop, const struct ls_wait *wait,
                                  struct ls_pass *out);

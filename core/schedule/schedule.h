@@ -36,9 +36,9 @@ void ls_drawn_schedule_finish(struct ls_drawn_schedule *schedule); // takes a ze
 int32_t ls_schedule_build(const struct ls_collective_interface *collective,
                           const struct ls_collective_call *call, struct ls_schedule *schedule);
 
-// How long the schedule of a rank is: nothing is checked or kept, and calls after `most` fail, which
-// is no error here: the size is then larger than that. Returns what build_schedule does; `silent`:
-// what it says through its host is not logged.
+// How long the schedule of a rank is: nothing is checked or kept, and calls after `most` fail,
+// which is no error here: the size is then larger than that. Returns what build_schedule does;
+// `silent`: what it says through its host is not logged.
 struct ls_schedule_size {
     uint64_t steps; // that have elements
     uint64_t rounds;

@@ -248,8 +248,9 @@ uint64_t ls_driver_store_steps(const struct ls_driver *driver);
 // "none". `seconds` (may be NULL): what that took.
 const char *ls_driver_schedule_check(const struct ls_driver *driver, double *seconds);
 
-// With a filter: what a replica still owes to the sums of gradients, as many floats as a flat buffer
-// of gradients has, in its order; 0: there is none. Copied while the replicas rest. [main thread]
+// With a filter: what a replica still owes to the sums of gradients, as many floats as a flat
+// buffer of gradients has, in its order; 0: there is none. Copied while the replicas rest. [main
+// thread]
 uint64_t ls_driver_residual_count(const struct ls_driver *driver);
 void ls_driver_read_residual(const struct ls_driver *driver, uint32_t replica, float *out);
 void ls_driver_set_residual(struct ls_driver *driver, uint32_t replica, const float *values);

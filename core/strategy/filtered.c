@@ -382,8 +382,8 @@ static void unpack(const struct ls_filtered_bucket *own, float *gradients)
     }
 }
 
-// What was not finite is in the sum, and all replicas see it there. It is not owed as well: it would
-// come back in each later step, whatever the caller has done about the first one.
+// What was not finite is in the sum, and all replicas see it there. It is not owed as well: it
+// would come back in each later step, whatever the caller has done about the first one.
 static void leave(const struct ls_filtered_bucket *own)
 {
     for (uint64_t i = 0; i < own->plan->call.count; i++) {

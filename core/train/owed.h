@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What replicas still owe to the sums of gradients under a filter (--compress), in checkpoints.
-// Private to train/. A session may be NULL, after one was closed: nothing is owed then. [main thread,
-// while the replicas rest]
+// Private to train/. A session may be NULL, after one was closed: nothing is owed then. [main
+// thread, while the replicas rest]
 #ifndef LS_TRAIN_OWED_H
 #define LS_TRAIN_OWED_H
 

@@ -17,7 +17,8 @@
 #include "core/model/checkpoint_file.h"
 #include "core/train/session.h"
 
-// A session may be NULL, after one was closed: it has none. Then ls_session_take_rounds does nothing.
+// A session may be NULL, after one was closed: it has none. Then ls_session_take_rounds does
+// nothing.
 bool ls_session_has_rounds(const struct ls_session *session);
 // Adds them to `image`. All workers call it at the same place of the training; those that write no
 // file give NULL, and one that should and cannot says so by `able`: then all of them are told

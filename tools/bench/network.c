@@ -4,11 +4,11 @@
 //
 //     launch + 2 (overhead + latency + half / bandwidth) + half * reduction
 //
-// and for a reduce-scatter, which has one round, one message less. So the smallest all-reduce minus the smallest
-// reduce-scatter is a message, and what is left of the all-reduce beside two messages is the launch. With overhead (what
-// more messages for the same bytes take), latency (the rest of the message) and reduction measured (two loops: what adding
-// takes longer than copying), each size tells the bandwidth of its messages: what is in a cache moves faster than what is
-// not.
+// and for a reduce-scatter, which has one round, one message less. So the smallest all-reduce minus
+// the smallest reduce-scatter is a message, and what is left of the all-reduce beside two messages
+// is the launch. With overhead (what more messages for the same bytes take), latency (the rest of
+// the message) and reduction measured (two loops: what adding takes longer than copying), each size
+// tells the bandwidth of its messages: what is in a cache moves faster than what is not.
 #include "tools/bench/network.h"
 
 #include "tools/bench/lanes.h"
@@ -107,7 +107,8 @@ static enum ls_status measure_ring(const struct bench_lane *ring, uint32_t opera
     return status;
 }
 
-// All that is timed, once through: the smallest message twice and once, a buffer whole and cut, and each size.
+// All that is timed, once through: the smallest message twice and once, a buffer whole and cut, and
+// each size.
 enum { TIME_SMALLEST, TIME_SCATTER, TIME_WHOLE, TIME_CUT, TIME_SIZES, TIMES = TIME_SIZES + POINTS };
 
 static enum ls_status measure_pass(const struct bench_network *network, double seconds,
@@ -163,9 +164,9 @@ static enum ls_status measure_passes(const struct bench_network *network, double
     return LS_OK;
 }
 
-// Half of the buffer goes out as one message, or as many; and so twice. The smallest were measured by themselves: on a
-// machine that was slow just then, they must not take longer than what is larger (from CUT / 2 on: below, nearly all is
-// latency).
+// Half of the buffer goes out as one message, or as many; and so twice. The smallest were measured
+// by themselves: on a machine that was slow just then, they must not take longer than what is
+// larger (from CUT / 2 on: below, nearly all is latency).
 static void find_message(const double times[TIMES], struct speeds *out)
 {
     const double each = (times[TIME_CUT] - times[TIME_WHOLE]) / (2.0 * (CUT / 2 / SEGMENT - 1));

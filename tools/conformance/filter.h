@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The conformance suite for filters: worlds of 1 to 8, whose ranks run their stages in turn, with plain sums and copies
-// in place of collectives. All ranks end with the same bits, what they deliver adds up to the sums and nothing is lost
-// over several steps, and what is not finite stays so.
+// The conformance suite for filters: worlds of 1 to 8, whose ranks run their stages in turn, with
+// plain sums and copies in place of collectives. All ranks end with the same bits, what they
+// deliver adds up to the sums and nothing is lost over several steps, and what is not finite stays
+// so.
 #ifndef LS_TOOLS_CONFORMANCE_FILTER_H
 #define LS_TOOLS_CONFORMANCE_FILTER_H
 
@@ -18,8 +19,8 @@ struct ls_filter_conformance_options {
     ls_conformance_wanted wanted; // and for which this says so; NULL: all
 };
 
-// Runs all cases and reports each. LS_OK when none failed, LS_FAILED when some did; LS_OUT_OF_MEMORY. `counts` may be
-// NULL. [main thread]
+// Runs all cases and reports each. LS_OK when none failed, LS_FAILED when some did;
+// LS_OUT_OF_MEMORY. `counts` may be NULL. [main thread]
 LS_STATUS ls_conformance_filter(const struct ls_filter_conformance_options *options,
                                 ls_conformance_report report, void *context,
                                 struct ls_conformance_counts *counts);

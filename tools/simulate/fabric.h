@@ -19,7 +19,8 @@ struct ls_fabric {
     double *bandwidth; // of each link, bytes a second
 };
 
-// LS_BAD_INPUT, logged, when the sides of a torus do not multiply to the world, or a graph has fewer ranks.
+// LS_BAD_INPUT, logged, when the sides of a torus do not multiply to the world, or a graph has
+// fewer ranks.
 LS_STATUS ls_fabric_create(const struct ls_network *network, uint32_t world, struct ls_fabric *out);
 void ls_fabric_finish(struct ls_fabric *fabric); // takes a zeroed one
 
@@ -39,9 +40,9 @@ const char *ls_fabric_link_text(const struct ls_fabric *fabric, uint32_t link, c
                                 size_t bytes);
 
 // No schedule can be faster: what must leave a rank, a node, the ranks under a switch, half of a torus, over the
-// bandwidth there; the latency of the longest way; the additions, shared evenly. Before that comes the launch, and
-// one message at least has the latency of the protocol. On a graph the bytes take what flow.h says, and the latency is
-// the least of all ways.
+// bandwidth there; the latency of the longest way; the additions, shared evenly. Before that comes
+// the launch, and one message at least has the latency of the protocol. On a graph the bytes take
+// what flow.h says, and the latency is the least of all ways.
 LS_STATUS ls_fabric_bound(const struct ls_fabric *fabric, uint32_t operation, uint32_t root,
                           double bytes, double *out);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Maximum flows by Dinic's algorithm: level by level from the source, ways of fewest arcs are filled until none is left.
-// The source stands behind all vertices, so that it can feed every rank (all-gather) or one.
+// Maximum flows by Dinic's algorithm: level by level from the source, ways of fewest arcs are
+// filled until none is left. The source stands behind all vertices, so that it can feed every rank
+// (all-gather) or one.
 #include "tools/simulate/flow.h"
 
 #include "core/plugin/collective.h"
@@ -97,7 +98,8 @@ static bool find_levels(struct flow_graph *flow, uint32_t sink)
     return flow->level[sink] != NONE;
 }
 
-// Fills one way from the source to the sink; returns what it carries, 0 where there is none. `line` holds its arcs.
+// Fills one way from the source to the sink; returns what it carries, 0 where there is none. `line`
+// holds its arcs.
 static double fill_way(struct flow_graph *flow, uint32_t sink)
 {
     uint32_t depth = 0;
@@ -160,8 +162,9 @@ static double cut_ratio(const struct flow_graph *flow)
     return leaves / ranks;
 }
 
-// At which rate every rank can send its block to all others at once. A cut that lets less through says what is possible;
-// a rate that is possible for one rank stays so when it becomes less for another, so each is looked at once.
+// At which rate every rank can send its block to all others at once. A cut that lets less through
+// says what is possible; a rate that is possible for one rank stays so when it becomes less for
+// another, so each is looked at once.
 static double gather_rate(struct flow_graph *flow)
 {
     const uint32_t world = flow->world, flows = world < LS_FLOWS_MOST ? world : LS_FLOWS_MOST;

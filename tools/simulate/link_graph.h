@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A network given link by link: ranks and switches are vertices, and every pair of ranks has one way. [any thread]
+// A network given link by link: ranks and switches are vertices, and every pair of ranks has one
+// way. [any thread]
 #ifndef LS_TOOLS_SIMULATE_LINK_GRAPH_H
 #define LS_TOOLS_SIMULATE_LINK_GRAPH_H
 
@@ -37,17 +38,18 @@ struct ls_link_graph {
     double least_latency; // seconds, of all ways
 };
 
-// Finds the way from every rank to every other: that of `routes`, else one of fewest links. Ways spread from the
-// sender, and at each vertex that they reach go on over its links in their order; the first to reach a vertex counts.
-// LS_BAD_INPUT: there is no way between the two ranks in `apart`.
+// Finds the way from every rank to every other: that of `routes`, else one of fewest links. Ways
+// spread from the sender, and at each vertex that they reach go on over its links in their order;
+// the first to reach a vertex counts. LS_BAD_INPUT: there is no way between the two ranks in
+// `apart`.
 LS_STATUS ls_link_graph_find_ways(struct ls_link_graph *graph, uint32_t apart[2]);
 void ls_link_graph_destroy(struct ls_link_graph *graph); // takes NULL
 
 // The link from one vertex to another; UINT32_MAX: there is none.
 uint32_t ls_link_graph_link_between(const struct ls_link_graph *graph, uint32_t from, uint32_t to);
 
-// Writes the links from one rank to another into `links` (`longest` of them, or NULL), returns their number; `latency`
-// gets the sum of theirs.
+// Writes the links from one rank to another into `links` (`longest` of them, or NULL), returns
+// their number; `latency` gets the sum of theirs.
 uint32_t ls_link_graph_route(const struct ls_link_graph *graph, uint32_t from, uint32_t to,
                              uint32_t *links, double *latency);
 

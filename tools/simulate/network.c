@@ -316,7 +316,8 @@ static enum ls_status read_vertex(const struct reader *reader, const char *key, 
     return LS_OK;
 }
 
-// A link goes both ways unless it says otherwise. It has the speed of the whole network where it gives none.
+// A link goes both ways unless it says otherwise. It has the speed of the whole network where it
+// gives none.
 static enum ls_status read_link(const struct reader *reader, const struct ls_link_speed *usual,
                                 struct ls_link_graph *graph)
 {

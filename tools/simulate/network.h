@@ -37,10 +37,11 @@ struct ls_speed_point {
     double bandwidth; // bytes a second on `link`, at most the link's; on others in proportion
 };
 
-// How messages are sent while a collective works on fewer than `below` bytes. Libraries change it with the size: one
-// that waits for no acknowledgement but wastes bandwidth for small buffers, another for large ones. On m bytes with a
-// bandwidth B for itself, a message takes latency of its way + `latency` + m / (B e(s)), where s are the bytes of the
-// buffer for each rank (a ring's message) and 1 / e goes in a line over log s between the points. (NCCL's own model,
+// How messages are sent while a collective works on fewer than `below` bytes. Libraries change it
+// with the size: one that waits for no acknowledgement but wastes bandwidth for small buffers,
+// another for large ones. On m bytes with a bandwidth B for itself, a message takes latency of its
+// way + `latency` + m / (B e(s)), where s are the bytes of the buffer for each rank (a ring's
+// message) and 1 / e goes in a line over log s between the points. (NCCL's own model,
 // src/graph/tuning.cc, has the same terms.)
 struct ls_protocol {
     double below; // bytes; INFINITY: the last one

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds rings in a schedule: the orders of ranks in which data goes around. They are read from the messages, whatever
-// the collective meant.
+// Finds rings in a schedule: the orders of ranks in which data goes around. They are read from the
+// messages, whatever the collective meant.
 #include "tools/simulate/outline.h"
 
 #include <stdio.h>
@@ -11,7 +11,8 @@
 #define RINGS_MOST 64
 #define RANK_LETTERS 6 // "4095, "
 
-// The peer of a rank's n-th send, if the rank sends it as many messages as there are in a ring; else the rank itself.
+// The peer of a rank's n-th send, if the rank sends it as many messages as there are in a ring;
+// else the rank itself.
 static uint32_t peer_of(const struct ls_outline *outline, uint32_t rank, uint32_t n)
 {
     const struct ls_rank_outline *here = &outline->ranks[rank];

@@ -78,8 +78,8 @@ struct ls_outline_options {
 // buffer, two steps of a round on one range, messages that nobody receives, one that never ends. LS_USAGE, logged,
 // when the world needs more memory than the limit.
 LS_STATUS ls_outline_create(const struct ls_outline_options *options, struct ls_outline *out);
-// The orders in which rings go through all ranks, from rank 0 on: "0 1 2 3, 0 3 2 1". For free(); NULL: there is none, or
-// too many ranks to list.
+// The orders in which rings go through all ranks, from rank 0 on: "0 1 2 3, 0 3 2 1". For free();
+// NULL: there is none, or too many ranks to list.
 char *ls_outline_rings(const struct ls_outline *outline);
 void ls_outline_finish(struct ls_outline *outline); // takes a zeroed one
 

@@ -6,9 +6,9 @@
 
 #include <stdlib.h>
 
-// The rank at a place of a way through a torus on which each step is one hop: forwards along a row, back along the
-// next. Where the longest dimension but the first ends after an even number of rows, so is the step from its end to
-// its begin.
+// The rank at a place of a way through a torus on which each step is one hop: forwards along a row,
+// back along the next. Where the longest dimension but the first ends after an even number of rows,
+// so is the step from its end to its begin.
 static uint32_t torus_rank(const struct ls_network *network, uint32_t place)
 {
     uint32_t sizes[LS_TORUS_DIMENSIONS + 1] = {1}, rank = 0;

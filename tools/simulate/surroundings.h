@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a collective is told of the network around its ranks (struct ls_collective_call). [any thread]
+// What a collective is told of the network around its ranks (struct ls_collective_call). [any
+// thread]
 #ifndef LS_TOOLS_SIMULATE_SURROUNDINGS_H
 #define LS_TOOLS_SIMULATE_SURROUNDINGS_H
 

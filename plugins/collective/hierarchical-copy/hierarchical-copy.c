@@ -5,8 +5,9 @@
 //
 // TensorFlow rotates the main rank over tensors; here the buffer is cut into as many pieces as there are
 // ranks, and the main ranks, and the group in which the groups' sums meet, rotate over the pieces. The
-// result is made once and then copied, so all ranks have equal bits. Rounds: at most 4, and one more for each segment
-// more, of which each works on a part of every piece: so links inside groups and between them are busy at once.
+// result is made once and then copied, so all ranks have equal bits. Rounds: at most 4, and one
+// more for each segment more, of which each works on a part of every piece: so links inside groups
+// and between them are busy at once.
 //
 // Options: groups (default 2; in a world of one rank, 1; 0: the hosts), segments (1).
 #include "core/plugin/collective.h"

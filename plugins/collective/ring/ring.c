@@ -3,14 +3,15 @@
 // Bytes sent by a rank: 2 (world - 1) / world of the buffer, the minimum. Rounds: 2 (world - 1).
 // (Patarasuk, Yuan: Bandwidth optimal all-reduce algorithms for clusters of workstations, 2009.)
 //
-// One ring leaves each host over one of its network cards. With several channels so many rings run at once, each with
-// a part of every chunk and an order of ranks of its own. Every channel goes through the ranks of a host from another
-// card on, and every other host backwards, so that it leaves one host and enters the next over cards of the same number
-// (a rail). As many channels as a host has cards use each of them once, out and in. On one host every other channel goes
-// the other way around.
+// One ring leaves each host over one of its network cards. With several channels so many rings run
+// at once, each with a part of every chunk and an order of ranks of its own. Every channel goes
+// through the ranks of a host from another card on, and every other host backwards, so that it
+// leaves one host and enters the next over cards of the same number (a rail). As many channels as a
+// host has cards use each of them once, out and in. On one host every other channel goes the other
+// way around.
 //
-// Options: channels (1: the order of ranks; 0: as many as a host has cards, two on one host, fewer where messages get
-// small).
+// Options: channels (1: the order of ranks; 0: as many as a host has cards, two on one host, fewer
+// where messages get small).
 #include "core/plugin/rank_order.h"
 
 struct rings {
@@ -26,8 +27,8 @@ static uint32_t mirrored(const struct ls_rank_order *order, uint32_t place)
     return here->host % 2 ? 2 * here->first + here->size - 1 - place : place;
 }
 
-// Between hosts each card sends and receives in any direction; else neighbours in the order may be joined by links of
-// their own, so that every other ring goes the other way around.
+// Between hosts each card sends and receives in any direction; else neighbours in the order may be
+// joined by links of their own, so that every other ring goes the other way around.
 static int is_backwards(const struct rings *rings, uint32_t channel)
 {
     return rings->order.hosts == 1 && channel % 2;
@@ -58,8 +59,8 @@ static struct ls_range part_at(const struct rings *rings, uint32_t channel, uint
     return ls_part(ls_chunk(rings->call, rank_at(rings, channel, place)), channel, rings->channels);
 }
 
-// Once around all rings. In each, a rank first sends the chunk `ahead` further on than its own: the one before its own
-// to add, so that its own comes last; its own to share.
+// Once around all rings. In each, a rank first sends the chunk `ahead` further on than its own: the
+// one before its own to add, so that its own comes last; its own to share.
 static void around(const struct rings *rings, struct ls_schedule *schedule, uint32_t receive,
                    uint64_t ahead)
 {

@@ -14,11 +14,13 @@
 // seconds a byte that a rank sends or receives and c seconds a byte reduced, nothing of which overlaps, an all-reduce
 // takes 2 h a + (2 h - 1) n b + (h - 1/2) n c: each round but two brings a rank two halves.
 //
-// Between hosts a tree goes over one card of each, because the ranks of a host are below one of them. With C channels there
-// are C such pairs of trees, each for a C-th of the buffer, with other ranks of each host at the top of the others.
+// Between hosts a tree goes over one card of each, because the ranks of a host are below one of
+// them. With C channels there are C such pairs of trees, each for a C-th of the buffer, with other
+// ranks of each host at the top of the others.
 //
-// Options: segments (of each half; 0: as many as take least time where a message costs as much as 64 KiB), channels (1: the
-// order of ranks; 0: as many as a host has cards, fewer where segments get small).
+// Options: segments (of each half; 0: as many as take least time where a message costs as much as
+// 64 KiB), channels (1: the order of ranks; 0: as many as a host has cards, fewer where segments
+// get small).
 #include "core/plugin/rank_order.h"
 
 #include <stdlib.h>

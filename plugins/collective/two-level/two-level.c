@@ -2,22 +2,25 @@
 // Two levels, on all rails: the ranks of a node add up one shard of the buffer each, directly; each of them then adds
 // its shard to those of its peers on the other nodes, around a ring (a rail); the result comes back the same way.
 // Choose it where links inside a node are fast and those between nodes slow, and each rank has its own way out: of n
-// bytes only n / g a rank leave the node. This is the all-reduce composed by dimension: reduce-scatter inside the node,
-// all-reduce over the ranks of the same place on all nodes, all-gather inside. (Known as split rail in UCC; Jia and others: Highly scalable deep
-// learning training system with mixed-precision, 2018; Cho and others: BlueConnect, 2019.)
+// bytes only n / g a rank leave the node. This is the all-reduce composed by dimension:
+// reduce-scatter inside the node, all-reduce over the ranks of the same place on all nodes,
+// all-gather inside. (Known as split rail in UCC; Jia and others: Highly scalable deep learning
+// training system with mixed-precision, 2018; Cho and others: BlueConnect, 2019.)
 //
 // N nodes of g ranks each, world p = N g, buffer n bytes:
 //   all-reduce: 2 + 2 (N - 1) rounds; each rank sends 2 n (g - 1) / g bytes inside its node, in 2 (g - 1) messages,
 //   and 2 (n / g) (N - 1) / N to other nodes: together 2 n (p - 1) / p, the minimum; it reduces half as much
 //   reduce-scatter, all-gather: half of all; inside a node each message comes in N pieces, because the chunks of a
 //   shard do not lie side by side
-// With S segments the buffer goes in as many parts, one a round behind the other, so that links inside and between nodes
-// are busy at the same time: S - 1 rounds more, S times as many messages.
-// Where g does not divide p, the last node is smaller: its ranks take turns to stand in for the missing ones on
-// their rails, and so send more than the others. In a node of one rank the rounds inside are left out.
+// With S segments the buffer goes in as many parts, one a round behind the other, so that links
+// inside and between nodes are busy at the same time: S - 1 rounds more, S times as many messages.
+// Where g does not divide p, the last node is smaller: its ranks take turns to stand in for the
+// missing ones on their rails, and so send more than the others. In a node of one rank the rounds
+// inside are left out.
 //
 // Options: node (ranks of a node; 0: as many as share a host if there are several hosts, else the divisor of the world
-// nearest to its square root), segments (1; 0: as many as take least time where a message costs as much as 64 KiB).
+// nearest to its square root), segments (1; 0: as many as take least time where a message costs as
+// much as 64 KiB).
 #include "core/plugin/collective.h"
 
 #include <stdlib.h>
@@ -40,8 +43,9 @@ static uint32_t on_rail(const struct shape *shape, uint64_t node, uint64_t rail)
     return (uint32_t)(first + rail % (left < shape->full ? left : shape->full));
 }
 
-// Of a segment: the piece of a rail's shard that the node adds up in the end. For reduce-scatter and all-gather it is the chunk of
-// the rank with this place in the node, if there is one; else the shards lie one after the other.
+// Of a segment: the piece of a rail's shard that the node adds up in the end. For reduce-scatter
+// and all-gather it is the chunk of the rank with this place in the node, if there is one; else the
+// shards lie one after the other.
 static struct ls_range piece_of(const struct shape *shape, uint64_t segment, uint64_t rail,
                                 uint64_t node)
 {
@@ -117,8 +121,9 @@ static uint64_t rounds_of(const struct shape *shape)
     return shape->call->operation == LS_ALL_REDUCE ? 2 * once : once;
 }
 
-// What a segment does in its round `round`: to add, in the node and then around, where the first piece sent is the one
-// before the node's own, so that its own comes last; to share, around from its own piece on, and then in the node.
+// What a segment does in its round `round`: to add, in the node and then around, where the first
+// piece sent is the one before the node's own, so that its own comes last; to share, around from
+// its own piece on, and then in the node.
 static void add_round(const struct shape *shape, struct ls_schedule *schedule, uint64_t segment,
                       uint64_t round)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the schedules of ring, tree, halving-doubling, torus, direct and two-level promise, for worlds 1 to 64: they hold
-// (world.h), and rounds and bytes are those that their head comments give. Options that do not fit are refused in one
-// line.
+// What the schedules of ring, tree, halving-doubling, torus, direct and two-level promise, for
+// worlds 1 to 64: they hold (world.h), and rounds and bytes are those that their head comments
+// give. Options that do not fit are refused in one line.
 #include "tests/plugins/collective/world.h"
 #include "tests/support/suite.h"
 
@@ -168,8 +168,8 @@ END_TEST
 
 // ---- Several channels, and segments ----
 
-// Ranks on hosts of 1, 2, 3, ... ranks, of which two share a card; each seventh rank is on the first host; the order is
-// that of ranks backwards.
+// Ranks on hosts of 1, 2, 3, ... ranks, of which two share a card; each seventh rank is on the
+// first host; the order is that of ranks backwards.
 static void make_network(uint32_t ranks, uint32_t *hosts, uint32_t *cards, uint32_t *order)
 {
     for (uint32_t rank = 0, host = 0, left = 1; rank < ranks; rank++) {
@@ -207,7 +207,8 @@ START_TEST(rings_of_several_channels_send_the_minimum_on_any_hosts)
 }
 END_TEST
 
-// Elements that leave over each card, and those that come, of a world on hosts of 8 ranks with 4 cards.
+// Elements that leave over each card, and those that come, of a world on hosts of 8 ranks with 4
+// cards.
 static void count_by_card(const struct world *world, uint64_t *out, uint64_t *in)
 {
     for (uint32_t rank = 0; rank < world->call.world; rank++)
@@ -220,8 +221,8 @@ static void count_by_card(const struct world *world, uint64_t *out, uint64_t *in
         }
 }
 
-// One ring leaves a host over one card; as many channels as cards, or twice as many, use all of them alike, and go from
-// a card to one of the same number.
+// One ring leaves a host over one card; as many channels as cards, or twice as many, use all of
+// them alike, and go from a card to one of the same number.
 START_TEST(channels_use_all_cards_of_a_host_alike)
 {
     static const struct {

@@ -144,7 +144,8 @@ END_TEST
 
 #define GRAPH "{\"name\":\"a\",\"topology\":\"graph\",\"latency_us\":1,\"bandwidth_gb_s\":1,"
 
-// Switches 3 and 4 between ranks 0 and 1; rank 2 hangs on switch 3, by a link with speeds of its own one way.
+// Switches 3 and 4 between ranks 0 and 1; rank 2 hangs on switch 3, by a link with speeds of its
+// own one way.
 START_TEST(ways_of_a_graph_are_the_shortest_and_first_or_given)
 {
     struct ls_network network;

@@ -219,7 +219,8 @@ START_TEST(messages_share_a_port_and_are_reduced_one_after_the_other)
 }
 END_TEST
 
-// All comes after the launch, each message has the protocol's latency, and its bytes move at the protocol's efficiency.
+// All comes after the launch, each message has the protocol's latency, and its bytes move at the
+// protocol's efficiency.
 START_TEST(launch_and_protocol_come_into_the_closed_form)
 {
     struct ls_network network = test_flat_network();

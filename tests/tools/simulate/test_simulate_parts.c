@@ -160,8 +160,8 @@ END_TEST
 #define VERTICES 9 // at most, so that all cuts can be tried
 #define GRAPHS 300
 
-// Links between random vertices, some of them one way, bandwidths 1 to 8, in every third graph up to 1e12 times as much;
-// false: some ranks have no way to others.
+// Links between random vertices, some of them one way, bandwidths 1 to 8, in every third graph up
+// to 1e12 times as much; false: some ranks have no way to others.
 static bool random_graph(uint64_t seed, struct ls_link_graph *out)
 {
     uint64_t draw = 0;
