@@ -112,10 +112,29 @@ static void take_variables(struct ls_filter_plan *plan, const struct ls_filter_v
     }
 }
 
+// Where the parts of a range that end at `ends` begin and end in x.
+static enum ls_status cut_parts(struct ls_filter_plan *plan,
+                                const struct ls_filter_variable *variables, const uint64_t *ends)
+{
+    struct ls_filter_call *call = &plan->call;
+    plan->parts = calloc((size_t)call->world + 1, sizeof(*plan->parts));
+    if (!plan->parts)
+        return LS_OUT_OF_MEMORY;
+    for (uint32_t rank = 0; rank < call->world; rank++)
+        for (uint32_t i = 0; i < call->variable_count; i++) {
+            const uint64_t first = variables[plan->taken[i]].first, end = ends[rank];
+            const uint64_t before = end > first ? end - first : 0, own = plan->variables[i].count;
+            plan->parts[rank + 1] += before < own ? before : own;
+        }
+    call->operation = LS_REDUCE_SCATTER;
+    call->parts = plan->parts;
+    return LS_OK;
+}
+
 enum ls_status ls_filter_plan_create(const struct ls_filter_interface *interface,
                                      const struct ls_host *host, const char *name, uint32_t world,
                                      const struct ls_filter_variable *variables, uint32_t count,
-                                     struct ls_filter_plan **out)
+                                     const uint64_t *ends, struct ls_filter_plan **out)
 {
     struct ls_filter_plan *plan = calloc(1, sizeof(*plan));
     if (!plan)
@@ -137,6 +156,8 @@ enum ls_status ls_filter_plan_create(const struct ls_filter_interface *interface
     enum ls_status status = plan->variables && plan->taken ? LS_OK : LS_OUT_OF_MEMORY;
     if (!status)
         take_variables(plan, variables, count);
+    if (!status && ends)
+        status = cut_parts(plan, variables, ends);
     if (!status && plan->call.variable_count)
         status = (enum ls_status)interface->plan(&plan->call, &stages);
     if (reading.status)
@@ -156,5 +177,6 @@ void ls_filter_plan_destroy(struct ls_filter_plan *plan)
         return;
     free(plan->variables);
     free(plan->taken);
+    free(plan->parts);
     free(plan);
 }

@@ -16,6 +16,10 @@
 // What does not go through the filter travels as it is, in one plain all-reduce of the bucket: the
 // sums of the step, moving statistics, and variables that `takes` declines.
 //
+// Where each rank needs the sum of its own part of the bucket alone (strategy `sharded`), the
+// operation is a reduce-scatter. A filter may make all of the sum then, too. In place of gradients
+// there may be what replicas have changed of their weights in a round (`diloco`).
+//
 // Such a plugin has no instances. Its calls depend on nothing but their arguments and the options,
 // and `takes` and `plan` say the same on all ranks. Where ranks compute a value that must be equal
 // on all of them, its bits must not depend on the processor: sums go in the order of ranks, and no
@@ -48,12 +52,15 @@ struct ls_filter_variable {
 // What is to be summed. All of it is equal on all ranks.
 struct ls_filter_call {
     uint32_t struct_size;
-    uint32_t operation; // LS_ALL_REDUCE
+    uint32_t operation; // LS_ALL_REDUCE, LS_REDUCE_SCATTER
     uint32_t world; // at least 1
     uint32_t variable_count; // at least 1
     const struct ls_filter_variable *variables; // those that the filter takes, one after the other
     uint64_t count; // floats of x: of all of them
     const struct ls_host *host; // options, fail
+    // Of a reduce-scatter, else NULL: `world` + 1 places in x that do not descend. The part of rank r
+    // is from parts[r] to parts[r + 1], perhaps empty.
+    const uint64_t *parts;
 };
 
 // The list of stages while `plan` writes it: a table of the host. After a failure all later calls
@@ -81,7 +88,7 @@ struct ls_filter_memory {
     uint32_t struct_size;
     uint32_t rank; // this one, 0 .. world - 1
     const float *x; // what this rank gives
-    float *result; // out: the sum over all ranks
+    float *result; // out: the sum over all ranks; of a reduce-scatter, of the own part
     float *delivered; // out: what of x has gone into it
     uint8_t *scratch; // undefined at first
 };

@@ -409,7 +409,7 @@ uint64_t ls_driver_bytes_per_step(const struct ls_driver *driver)
             bytes += ls_collective_plan_bytes(first->whole[i]);
         if (first->reduce[i]) // else the driver could not be attached
             bytes += ls_collective_plan_bytes(first->reduce[i]);
-        bytes += ls_driver_filtered_bytes(first, i);
+        bytes += ls_driver_filtered_bytes(ls_driver_filtered(first, i));
     }
     if (first->counts)
         bytes += ls_collective_plan_bytes(first->counts);

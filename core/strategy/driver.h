@@ -255,6 +255,9 @@ uint64_t ls_driver_residual_count(const struct ls_driver *driver);
 void ls_driver_read_residual(const struct ls_driver *driver, uint32_t replica, float *out);
 void ls_driver_set_residual(struct ls_driver *driver, uint32_t replica, const float *values);
 
+// For the report. Bytes that the filter of a replica needs beside its buffers; 0: there is none.
+uint64_t ls_driver_filter_memory(const struct ls_driver *driver);
+
 // For the report. Bytes that rank 0 sends in a step, padding included; where the strategy counts
 // them, their mean. Totals do not count.
 uint64_t ls_driver_bytes_per_step(const struct ls_driver *driver);

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Buckets whose sum a filter makes (--compress, core/plugin/filter.h). The way of such a bucket:
+// Ranges whose sum a filter makes (--compress, core/plugin/filter.h): buckets, and what a strategy
+// prepares on ranges of gradients or of differences. The way of such a range:
 //
-//   begin    what travels as it is is packed, and its plain all-reduce begins; x = gradient +
+//   begin    what travels as it is is packed, and its plain all-reduce begins; x = values +
 //            residual of what the filter takes; its stages run up to the first collective
-//   finish   the other stages, of all buckets in turn, so that one travels while another is
-//            computed; the sums go back to where the gradients were
+//   finish   the other stages, of all ranges in turn, so that one travels while another is
+//            computed; the sums go back to where the values were, or where the rank keeps its part
 //   settle   the step counts: residual = x - delivered
 //
 // Collectives begin in the same order on all ranks: the stages after the first collective of a
-// bucket wait for `finish`, because when one ends is another moment on each rank.
+// range wait for `finish`, because when one ends is another moment on each rank. From begin on a
+// range has all that it needs in memory of its own, so that others may write where it was.
 #include "core/strategy/internal.h"
 
 #include "core/base/log.h"
@@ -22,34 +24,45 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define VECTORS 5 // of as many floats as x
+#define VECTORS 4 // of as many floats as x
 
-// Floats of the bucket, one after the other, as they are in a packed buffer.
+// Floats of the range, one after the other, as they are in a packed buffer.
 struct piece {
-    uint64_t at; // in the bucket's part of LS_BUFFER_REDUCED, in floats
+    uint64_t at; // in the range
     uint64_t packed; // in x, or in what travels plain
     uint64_t count;
     bool filtered;
 };
 
-struct ls_filtered_bucket {
+// Floats of the range that the replica gets of the sums, and where it has them.
+struct window {
+    uint64_t first, count;
+    float *to;
+};
+
+struct ls_filtered {
+    struct ls_filtered *next; // of the member
+    struct ls_filtered_range range;
+    struct window windows[2]; // the sums of the step; gradients
     struct ls_filter_plan *plan;
     struct piece *pieces;
     uint32_t piece_count;
     float *memory; // of all that follow
-    float *x, *residual, *next_residual, *result, *delivered, *plain;
+    uint64_t memory_bytes;
+    float *x, *residual, *result, *delivered, *plain; // x becomes the next residual
     uint8_t *scratch;
     uint64_t plain_count;
     struct ls_collective_plan *plain_plan;
     struct ls_collective_plan *collectives[LS_FILTER_STAGES]; // NULL: that stage is local
-    uint32_t next; // stage, of the step under way; a collective one has begun
+    uint32_t next_stage; // of the step under way; a collective one has begun
+    float scale; // of the loss, in that step
     bool begun, owes; // what follows from the last step is to be settled
 };
 
 static const struct ls_trace_label stage_span = {
     .category = "strategy", .name = "filter", .value = "stage"};
 
-static bool filters(const struct ls_driver *driver)
+bool ls_driver_filters(const struct ls_driver *driver)
 {
     return driver->options.filter.plugin && driver->world > 1;
 }
@@ -66,14 +79,14 @@ enum ls_status ls_driver_check_filter(const struct ls_driver *driver)
 {
     char text[320];
     const struct ls_driver_options *options = &driver->options;
-    if (!filters(driver))
+    const bool each_step = driver->traits.divisor == LS_DIVISOR_GLOBAL &&
+                           driver->traits.equality == LS_EQUAL_EVERY_STEP;
+    if (!ls_driver_filters(driver))
         return LS_OK;
-    if (!driver->ops->needs_collective || driver->ops->placement ||
-        driver->traits.divisor != LS_DIVISOR_GLOBAL ||
-        driver->traits.equality != LS_EQUAL_EVERY_STEP) {
+    if (!driver->ops->needs_collective || !(each_step || driver->ops->rounds)) {
         snprintf(text, sizeof(text),
-                 "strategy '%s' with these options does not sum the gradients of whole buckets in "
-                 "each step; use mirrored, or leave --compress out",
+                 "strategy '%s' with these options sums no gradients with a collective; use "
+                 "mirrored, sharded or diloco, or leave --compress out",
                  ls_driver_name(driver));
         return refuse(driver, LS_USAGE, text);
     }
@@ -82,10 +95,6 @@ enum ls_status ls_driver_check_filter(const struct ls_driver *driver)
     if (options->shards)
         return refuse(driver, LS_USAGE,
                       "--reproducible sums exactly what --compress rounds; leave one of both out");
-    if (ls_optimizer_scales(&driver->optimizer))
-        return refuse(driver, LS_USAGE,
-                      "a loss scale changes the unit of what replicas still owe, which is not "
-                      "done yet; use --loss-scale=none or mixed_bfloat16");
     if (driver->on_host)
         return LS_OK;
     snprintf(text, sizeof(text),
@@ -95,7 +104,7 @@ enum ls_status ls_driver_check_filter(const struct ls_driver *driver)
     return refuse(driver, LS_UNAVAILABLE, text);
 }
 
-// ---- The layout of a bucket ----
+// ---- The layout of a range ----
 
 static void describe(const struct ls_parameter_place *place, struct ls_filter_variable *out)
 {
@@ -108,27 +117,30 @@ static void describe(const struct ls_parameter_place *place, struct ls_filter_va
         out->dims[i] = shape->dims[i];
 }
 
-// `*of`: for each variable, its place.
-static enum ls_status list_variables(const struct ls_driver *driver, uint32_t number,
-                                     struct ls_filter_variable **out, uint32_t **of,
-                                     uint32_t *count)
+// Variables that are wholly in the range and that gradients train; `first`: where in the range.
+static enum ls_status list_variables(const struct ls_driver *driver,
+                                     const struct ls_filtered_range *range,
+                                     struct ls_filter_variable **out, uint32_t *count)
 {
-    const struct ls_bucket *bucket = &driver->buckets->list[number];
     const struct ls_parameter_plan *plan = driver->plan;
-    *out = calloc((size_t)bucket->place_count + 1, sizeof(**out));
-    *of = calloc((size_t)bucket->place_count + 1, sizeof(**of));
+    *out = calloc((size_t)plan->reduced_count + 1, sizeof(**out));
     *count = 0;
-    if (!*out || !*of)
+    if (!*out)
         return LS_OUT_OF_MEMORY;
-    for (uint32_t i = bucket->first_place; i < bucket->first_place + bucket->place_count; i++)
-        if (plan->places[i].offset >= plan->statistics_bytes) {
-            (*of)[*count] = i;
-            describe(&plan->places[i], &(*out)[(*count)++]);
-        }
+    for (uint32_t i = 0; i < plan->reduced_count; i++) {
+        const struct ls_parameter_place *place = &plan->places[i];
+        const uint64_t first = LS_STEP_STATS + place->offset / sizeof(float);
+        const uint64_t end = first + place->bytes / sizeof(float);
+        if (place->offset < plan->statistics_bytes || first < range->first ||
+            end > range->first + range->count)
+            continue;
+        describe(place, &(*out)[*count]);
+        (*out)[(*count)++].first = first - range->first;
+    }
     return LS_OK;
 }
 
-static void add_piece(struct ls_filtered_bucket *own, uint64_t at, uint64_t count, bool filtered,
+static void add_piece(struct ls_filtered *own, uint64_t at, uint64_t count, bool filtered,
                       uint64_t packed)
 {
     if (!count)
@@ -137,26 +149,46 @@ static void add_piece(struct ls_filtered_bucket *own, uint64_t at, uint64_t coun
     own->plain_count += filtered ? 0 : count;
 }
 
-// `of`: the place of each variable that the plan was asked about.
-static enum ls_status cut(const struct ls_driver *driver, uint32_t number, const uint32_t *of,
-                          struct ls_filtered_bucket *own)
+// `offered`: the variables that the plan was asked about.
+static enum ls_status cut(const struct ls_filter_variable *offered, struct ls_filtered *own)
 {
     const struct ls_filter_plan *plan = own->plan;
-    uint64_t first, count, at = 0;
-    ls_buckets_reduced(driver->buckets, number, &first, &count);
+    uint64_t at = 0;
     own->pieces = calloc(2 * (size_t)plan->call.variable_count + 1, sizeof(*own->pieces));
     if (!own->pieces)
         return LS_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < plan->call.variable_count; i++) {
         const struct ls_filter_variable *variable = &plan->variables[i];
-        const struct ls_parameter_place *place = &driver->plan->places[of[plan->taken[i]]];
-        const uint64_t begin = LS_STEP_STATS + place->offset / sizeof(float) - first;
+        const uint64_t begin = offered[plan->taken[i]].first;
         add_piece(own, at, begin - at, false, own->plain_count);
         add_piece(own, begin, variable->count, true, variable->first);
         at = begin + variable->count;
     }
-    add_piece(own, at, count - at, false, own->plain_count);
+    add_piece(own, at, own->range.count - at, false, own->plain_count);
     return LS_OK;
+}
+
+// What the replica gets: the range, its own part of it, or what it holds of the bucket.
+static void find_windows(const struct ls_driver_member *member, struct ls_filtered *own)
+{
+    const struct ls_driver *driver = member->driver;
+    const struct ls_filtered_range *range = &own->range;
+    const uint64_t sums = range->first < LS_STEP_STATS ? LS_STEP_STATS - range->first : 0;
+    const struct ls_range all = ls_data_range(0, range->count);
+    const uint32_t rank = driver->first_rank + member->index;
+    const struct ls_range part =
+        range->operation == LS_REDUCE_SCATTER ? ls_part(all, rank, driver->world) : all;
+    const uint64_t begin = part.offset > sums ? part.offset : sums;
+    const uint64_t end = part.offset + part.count > begin ? part.offset + part.count : begin;
+    own->windows[0] = (struct window){0, sums, range->values};
+    own->windows[1] = (struct window){begin, end - begin, range->values + begin};
+    if (!range->kept)
+        return;
+    const struct ls_held_range held =
+        ls_replica_held(member->replica, LS_HELD_GRADIENTS, range->bucket);
+    own->windows[1] = (struct window){
+        LS_STEP_STATS + held.first - range->first, held.count,
+        ls_address(ls_replica_held_memory(member->replica, LS_BUFFER_GRADIENTS, range->bucket))};
 }
 
 static uint64_t aligned(uint64_t floats)
@@ -165,37 +197,36 @@ static uint64_t aligned(uint64_t floats)
     return (floats + unit - 1) / unit * unit;
 }
 
-static enum ls_status allocate(struct ls_filtered_bucket *own)
+static enum ls_status allocate(struct ls_filtered *own)
 {
     const uint64_t vector = aligned(own->plan->call.count), plain = aligned(own->plain_count);
     const uint64_t scratch =
         aligned((own->plan->scratch_bytes + sizeof(float) - 1) / sizeof(float));
-    const uint64_t bytes = (VECTORS * vector + plain + scratch) * sizeof(float);
-    own->memory = aligned_alloc(LS_ALIGNMENT, bytes);
+    own->memory_bytes = (VECTORS * vector + plain + scratch) * sizeof(float);
+    own->memory = aligned_alloc(LS_ALIGNMENT, own->memory_bytes);
     if (!own->memory)
         return LS_OUT_OF_MEMORY;
-    memset(own->memory, 0, bytes);
+    memset(own->memory, 0, own->memory_bytes);
     own->x = own->memory;
     own->residual = own->x + vector;
-    own->next_residual = own->residual + vector;
-    own->result = own->next_residual + vector;
+    own->result = own->residual + vector;
     own->delivered = own->result + vector;
     own->plain = own->delivered + vector;
     own->scratch = (uint8_t *)(own->plain + plain);
     return LS_OK;
 }
 
-static enum ls_status open_plans(struct ls_communicator *communicator, uint32_t number,
-                                 struct ls_filtered_bucket *own)
+static enum ls_status open_plans(struct ls_communicator *communicator, struct ls_filtered *own)
 {
     struct ls_communicator_call call = {.operation = LS_ALL_REDUCE,
                                         .dtype = LS_F32,
                                         .reduction = LS_SUM,
                                         .buffer = ls_host_memory(own->plain),
                                         .count = own->plain_count};
-    char label[48];
+    const char *name = own->range.label;
+    char label[64];
     enum ls_status status = LS_OK;
-    snprintf(label, sizeof(label), "bucket %u, not filtered", number);
+    snprintf(label, sizeof(label), "%s, not filtered", name);
     if (call.count)
         status = ls_collective_plan_open(communicator, &call, label, &own->plain_plan);
     for (uint32_t i = 0; !status && i < own->plan->stage_count; i++) {
@@ -207,13 +238,13 @@ static enum ls_status open_plans(struct ls_communicator *communicator, uint32_t 
                                              .reduction = stage->reduction,
                                              .buffer = ls_host_memory(own->scratch + stage->offset),
                                              .count = stage->count};
-        snprintf(label, sizeof(label), "bucket %u, stage %u", number, i + 1);
+        snprintf(label, sizeof(label), "%s, stage %u", name, i + 1);
         status = ls_collective_plan_open(communicator, &call, label, &own->collectives[i]);
     }
     return status;
 }
 
-static void close_bucket(struct ls_filtered_bucket *own)
+static void close_range(struct ls_filtered *own)
 {
     if (!own)
         return;
@@ -226,67 +257,110 @@ static void close_bucket(struct ls_filtered_bucket *own)
     free(own);
 }
 
-// `*out` stays NULL where nothing of the bucket is filtered: then it is reduced as any other.
-static enum ls_status open_bucket(struct ls_driver_member *member, uint32_t number,
-                                  struct ls_filtered_bucket **out)
+static enum ls_status make_plan(const struct ls_driver *driver,
+                                const struct ls_filter_variable *variables, uint32_t count,
+                                struct ls_filtered *own)
 {
-    const struct ls_driver *driver = member->driver;
     const struct ls_driver_plugin *filter = &driver->options.filter;
+    const struct ls_range all = ls_data_range(0, own->range.count);
+    const bool scatters = own->range.operation == LS_REDUCE_SCATTER;
+    uint64_t *ends = scatters ? calloc(driver->world, sizeof(*ends)) : NULL;
+    if (scatters && !ends)
+        return LS_OUT_OF_MEMORY;
+    for (uint32_t rank = 0; scatters && rank < driver->world; rank++) {
+        const struct ls_range part = ls_part(all, rank, driver->world);
+        ends[rank] = part.offset + part.count;
+    }
+    const enum ls_status status =
+        ls_filter_plan_create(filter->interface, filter->host, filter->plugin->name, driver->world,
+                              variables, count, ends, &own->plan);
+    free(ends);
+    return status;
+}
+
+// The last one of the member's, so that ranges are in the same order on all ranks.
+static void append(struct ls_driver_member *member, struct ls_filtered *own)
+{
+    struct ls_filtered **last = &member->filtered_ranges;
+    while (*last)
+        last = &(*last)->next;
+    *last = own;
+}
+
+enum ls_status ls_driver_open_filtered(struct ls_driver_member *member,
+                                       const struct ls_filtered_range *range,
+                                       struct ls_filtered **out)
+{
     struct ls_filter_variable *variables = NULL;
-    uint32_t *of = NULL, count = 0;
-    struct ls_filtered_bucket *own = calloc(1, sizeof(*own));
-    enum ls_status status = own ? LS_OK : LS_OUT_OF_MEMORY;
+    uint32_t count = 0;
+    struct ls_filtered *own = calloc(1, sizeof(*own));
+    *out = NULL;
+    if (!own)
+        return LS_OUT_OF_MEMORY;
+    own->range = *range;
+    enum ls_status status = list_variables(member->driver, range, &variables, &count);
     if (!status)
-        status = list_variables(driver, number, &variables, &of, &count);
-    if (!status)
-        status = ls_filter_plan_create(filter->interface, filter->host, filter->plugin->name,
-                                       driver->world, variables, count, &own->plan);
+        status = make_plan(member->driver, variables, count, own);
     if (!status && own->plan->stage_count) {
-        status = cut(driver, number, of, own);
+        find_windows(member, own);
+        status = cut(variables, own);
         if (!status)
             status = allocate(own);
         if (!status)
-            status = open_plans(member->communicator, number, own);
+            status = open_plans(member->communicator, own);
         if (!status) {
+            own->range.label = NULL; // the caller's
+            append(member, own);
             *out = own;
             own = NULL;
         }
     }
-    close_bucket(own);
+    close_range(own);
     free(variables);
-    free(of);
     return status;
+}
+
+static enum ls_status open_bucket(struct ls_driver_member *member, uint32_t number)
+{
+    char label[32];
+    struct ls_filtered_range range = {.operation = LS_ALL_REDUCE, .bucket = number, .label = label};
+    snprintf(label, sizeof(label), "bucket %u", number);
+    ls_buckets_reduced(member->driver->buckets, number, &range.first, &range.count);
+    range.values = ls_address(ls_replica_bucket_memory(member->replica, LS_BUFFER_REDUCED, number));
+    return ls_driver_open_filtered(member, &range, &member->filtered[number]);
 }
 
 enum ls_status ls_driver_attach_filter(struct ls_driver *driver, uint32_t index)
 {
     struct ls_driver_member *member = &driver->members[index];
     enum ls_status status = LS_OK;
-    if (!filters(driver))
+    if (!ls_driver_filters(driver) || driver->ops->placement || driver->ops->rounds)
         return LS_OK;
-    member->filtered = calloc(driver->bucket_count, sizeof(struct ls_filtered_bucket *));
+    member->filtered = calloc(driver->bucket_count, sizeof(struct ls_filtered *));
     if (!member->filtered)
         return LS_OUT_OF_MEMORY;
     for (uint32_t i = 0; !status && i < driver->bucket_count; i++)
-        status = open_bucket(member, i, &member->filtered[i]);
+        status = open_bucket(member, i);
     return status;
 }
 
 void ls_driver_close_filter(struct ls_driver_member *member)
 {
-    for (uint32_t i = 0; member->filtered && i < member->driver->bucket_count; i++)
-        close_bucket(member->filtered[i]);
+    while (member->filtered_ranges) {
+        struct ls_filtered *own = member->filtered_ranges;
+        member->filtered_ranges = own->next;
+        close_range(own);
+    }
     free(member->filtered);
     member->filtered = NULL;
 }
 
-struct ls_filtered_bucket *ls_driver_filtered(const struct ls_driver_member *member,
-                                              uint32_t bucket)
+struct ls_filtered *ls_driver_filtered(const struct ls_driver_member *member, uint32_t bucket)
 {
     return member->filtered ? member->filtered[bucket] : NULL;
 }
 
-static enum ls_status try_bucket(const struct ls_filtered_bucket *own)
+enum ls_status ls_driver_try_filtered(const struct ls_filtered *own)
 {
     enum ls_status status = own->plain_plan ? ls_collective_known_answer(own->plain_plan) : LS_OK;
     for (uint32_t i = 0; !status && i < LS_FILTER_STAGES; i++)
@@ -298,31 +372,31 @@ static enum ls_status try_bucket(const struct ls_filtered_bucket *own)
 enum ls_status ls_driver_try_filter(const struct ls_driver_member *member)
 {
     enum ls_status status = LS_OK;
-    for (uint32_t i = 0; !status && member->filtered && i < member->driver->bucket_count; i++)
-        if (member->filtered[i])
-            status = try_bucket(member->filtered[i]);
+    for (const struct ls_filtered *own = member->filtered_ranges; !status && own; own = own->next)
+        status = ls_driver_try_filtered(own);
     return status;
 }
 
-uint64_t ls_driver_filtered_bytes(const struct ls_driver_member *member, uint32_t bucket)
+uint64_t ls_driver_filtered_bytes(const struct ls_filtered *own)
 {
-    const struct ls_filtered_bucket *own = ls_driver_filtered(member, bucket);
     uint64_t bytes = own && own->plain_plan ? ls_collective_plan_bytes(own->plain_plan) : 0;
     for (uint32_t i = 0; own && i < LS_FILTER_STAGES; i++)
         bytes += own->collectives[i] ? ls_collective_plan_bytes(own->collectives[i]) : 0;
     return bytes;
 }
 
-// ---- A step ----
-
-static float *gradients_of(const struct ls_driver_member *member, uint32_t bucket)
+uint64_t ls_driver_filter_memory(const struct ls_driver *driver)
 {
-    return ls_address(ls_replica_bucket_memory(member->replica, LS_BUFFER_REDUCED, bucket));
+    uint64_t bytes = 0;
+    for (const struct ls_filtered *own = driver->members[0].filtered_ranges; own; own = own->next)
+        bytes += own->memory_bytes;
+    return bytes;
 }
 
+// ---- A step ----
+
 // Runs local stages, and begins the collective one behind them.
-static enum ls_status run_stages(const struct ls_driver_member *member,
-                                 struct ls_filtered_bucket *own)
+static enum ls_status run_stages(const struct ls_driver_member *member, struct ls_filtered *own)
 {
     const struct ls_filter_plan *plan = own->plan;
     const struct ls_filter_memory memory = {.struct_size = sizeof(memory),
@@ -332,120 +406,148 @@ static enum ls_status run_stages(const struct ls_driver_member *member,
                                             .delivered = own->delivered,
                                             .scratch = own->scratch};
     enum ls_status status = LS_OK;
-    for (; !status && own->next < plan->stage_count && !own->collectives[own->next]; own->next++) {
-        ls_trace_begin(&stage_span, own->next + 1);
+    for (; !status && own->next_stage < plan->stage_count && !own->collectives[own->next_stage];
+         own->next_stage++) {
+        ls_trace_begin(&stage_span, own->next_stage + 1);
         status = (enum ls_status)plan->interface->run(&plan->call, &memory,
-                                                      plan->stages[own->next].function);
+                                                      plan->stages[own->next_stage].function);
         ls_trace_end();
     }
-    return status || own->next == plan->stage_count
+    return status || own->next_stage == plan->stage_count
                ? status
-               : ls_collective_start(own->collectives[own->next]);
+               : ls_collective_start(own->collectives[own->next_stage]);
 }
 
-enum ls_status ls_driver_begin_filtered(struct ls_driver_member *member, uint32_t bucket)
+// Gradients are those of the scaled loss, and so is x; what is owed has no scale.
+static float scale_of(const struct ls_driver_member *member)
 {
-    struct ls_filtered_bucket *own = member->filtered[bucket];
-    const float *gradients = gradients_of(member, bucket);
+    return ls_optimizer_scales(&member->driver->optimizer)
+               ? ls_replica_scale(member->replica)->scale
+               : 1;
+}
+
+enum ls_status ls_driver_begin_filtered(const struct ls_driver_member *member,
+                                        struct ls_filtered *own)
+{
+    own->scale = scale_of(member);
     for (uint32_t i = 0; i < own->piece_count; i++) {
         const struct piece *piece = &own->pieces[i];
-        const float *from = gradients + piece->at;
+        const float *from = own->range.values + piece->at;
+        const float *residual = own->residual + piece->packed;
         if (!piece->filtered)
             memcpy(own->plain + piece->packed, from, piece->count * sizeof(float));
         for (uint64_t k = 0; piece->filtered && k < piece->count; k++)
-            own->x[piece->packed + k] = from[k] + own->residual[piece->packed + k];
+            own->x[piece->packed + k] = from[k] + residual[k] * own->scale;
     }
-    own->next = 0;
+    own->next_stage = 0;
     own->begun = true;
+    own->owes = false;
     const enum ls_status status = own->plain_plan ? ls_collective_start(own->plain_plan) : LS_OK;
     return status ? status : run_stages(member, own);
 }
 
-// One collective stage further.
-static enum ls_status advance(const struct ls_driver_member *member, struct ls_filtered_bucket *own)
+bool ls_driver_has_taken(const struct ls_driver_member *member, uint32_t bucket)
 {
-    if (!own || !own->begun || own->next == own->plan->stage_count)
+    for (const struct ls_filtered *own = member->filtered_ranges; own; own = own->next)
+        if (own->range.kept && own->range.bucket == bucket && own->begun)
+            return true;
+    return false;
+}
+
+// One collective stage further.
+static enum ls_status advance(const struct ls_driver_member *member, struct ls_filtered *own)
+{
+    if (!own->begun || own->next_stage == own->plan->stage_count)
         return LS_OK;
-    const enum ls_status status = ls_collective_wait(own->collectives[own->next]);
+    const enum ls_status status = ls_collective_wait(own->collectives[own->next_stage]);
     if (status)
         return status;
-    own->next++;
+    own->next_stage++;
     return run_stages(member, own);
 }
 
-static void unpack(const struct ls_filtered_bucket *own, float *gradients)
+static void unpack(const struct ls_filtered *own, const struct window *window)
 {
+    const uint64_t window_end = window->first + window->count;
     for (uint32_t i = 0; i < own->piece_count; i++) {
         const struct piece *piece = &own->pieces[i];
-        const float *from = piece->filtered ? own->result : own->plain;
-        memcpy(gradients + piece->at, from + piece->packed, piece->count * sizeof(float));
+        const float *from = (piece->filtered ? own->result : own->plain) + piece->packed;
+        const uint64_t end =
+            piece->at + piece->count < window_end ? piece->at + piece->count : window_end;
+        const uint64_t begin = piece->at > window->first ? piece->at : window->first;
+        if (begin < end)
+            memcpy(window->to + (begin - window->first), from + (begin - piece->at),
+                   (end - begin) * sizeof(float));
     }
 }
 
 // What was not finite is in the sum, and all replicas see it there. It is not owed as well: it
 // would come back in each later step, whatever the caller has done about the first one.
-static void leave(const struct ls_filtered_bucket *own)
+static void leave(const struct ls_filtered *own)
 {
     for (uint64_t i = 0; i < own->plan->call.count; i++) {
-        const float left = own->x[i] - own->delivered[i];
-        own->next_residual[i] = fabsf(left) <= FLT_MAX ? left : 0;
+        const float left = (own->x[i] - own->delivered[i]) / own->scale;
+        own->x[i] = fabsf(left) <= FLT_MAX ? left : 0;
     }
 }
 
-enum ls_status ls_driver_finish_filtered(struct ls_driver_member *member, uint32_t bucket)
+enum ls_status ls_driver_finish_filtered(const struct ls_driver_member *member,
+                                         struct ls_filtered *own)
 {
-    struct ls_filtered_bucket *own = member->filtered[bucket];
     enum ls_status status = LS_OK;
     if (!own->begun)
         return LS_OK;
-    while (!status && own->next < own->plan->stage_count)
-        for (uint32_t i = bucket; !status && i < member->driver->bucket_count; i++)
-            status = advance(member, member->filtered[i]);
+    while (!status && own->next_stage < own->plan->stage_count)
+        for (struct ls_filtered *each = member->filtered_ranges; !status && each; each = each->next)
+            status = advance(member, each);
     if (!status && own->plain_plan)
         status = ls_collective_wait(own->plain_plan);
     if (status)
         return status;
     leave(own);
-    unpack(own, gradients_of(member, bucket));
+    unpack(own, &own->windows[0]);
+    unpack(own, &own->windows[1]);
     own->begun = false;
     own->owes = true;
     return LS_OK;
 }
 
-void ls_driver_settle_filtered(const struct ls_driver_member *member, uint32_t bucket)
+void ls_driver_settle_filtered(struct ls_filtered *own)
 {
-    struct ls_filtered_bucket *own = ls_driver_filtered(member, bucket);
-    if (!own || !own->owes)
-        return;
     float *residual = own->residual;
-    own->residual = own->next_residual;
-    own->next_residual = residual;
+    if (!own->owes)
+        return;
+    own->residual = own->x;
+    own->x = residual;
     own->owes = false;
+}
+
+void ls_driver_settle_filter(const struct ls_driver_member *member)
+{
+    const bool skipped = ls_optimizer_scales(&member->driver->optimizer) &&
+                         ls_replica_scale(member->replica)->skipped_in_row > 0;
+    for (struct ls_filtered *own = member->filtered_ranges; own && !skipped; own = own->next)
+        ls_driver_settle_filtered(own);
 }
 
 // ---- What replicas owe, for checkpoints ----
 
 uint64_t ls_driver_residual_count(const struct ls_driver *driver)
 {
-    return driver->members[0].filtered ? driver->table.flat_count : 0;
+    return ls_driver_filters(driver) ? driver->table.flat_count : 0;
 }
 
 static void copy_residual(const struct ls_driver_member *member, float *out, const float *in)
 {
-    const struct ls_driver *driver = member->driver;
-    for (uint32_t bucket = 0; member->filtered && bucket < driver->bucket_count; bucket++) {
-        const struct ls_filtered_bucket *own = member->filtered[bucket];
-        uint64_t first, count;
-        ls_buckets_reduced(driver->buckets, bucket, &first, &count);
-        for (uint32_t i = 0; own && i < own->piece_count; i++) {
+    for (const struct ls_filtered *own = member->filtered_ranges; own; own = own->next)
+        for (uint32_t i = 0; i < own->piece_count; i++) {
             const struct piece *piece = &own->pieces[i];
-            const uint64_t flat = first + piece->at - LS_STEP_STATS;
+            const uint64_t flat = own->range.first + piece->at - LS_STEP_STATS;
             if (piece->filtered && out)
                 memcpy(out + flat, own->residual + piece->packed, piece->count * sizeof(float));
             else if (piece->filtered)
                 memcpy(own->residual + piece->packed, in + flat, piece->count * sizeof(float));
         }
-    }
 }
 
 void ls_driver_read_residual(const struct ls_driver *driver, uint32_t replica, float *out)

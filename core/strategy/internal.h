@@ -21,8 +21,9 @@ struct ls_driver_member {
     // travel as float32, because no rounding may change how many examples there were. NULL: it has
     // none.
     struct ls_collective_plan **whole;
-    // One a bucket, NULL: it is reduced as it is. NULL: there is no filter.
-    struct ls_filtered_bucket **filtered;
+    // One a bucket, NULL: it is reduced as it is. NULL: no filter sums whole buckets.
+    struct ls_filtered **filtered;
+    struct ls_filtered *filtered_ranges; // a list of all that a filter sums, these among them
     struct ls_memory halves; // of LS_BUFFER_REDUCED, that travel; nowhere: plans have their own
     struct ls_collective_plan **broadcast; // one a root that was asked for
     struct ls_collective_plan **totals; // one a total of the plan; NULL: none are added up
@@ -216,20 +217,42 @@ void ls_driver_hide_round(struct ls_driver_member *member);
 void ls_driver_close_rounds(struct ls_driver_member *member);
 
 // ---- filtered.c: each does nothing where there is no filter, or one rank ----
+bool ls_driver_filters(const struct ls_driver *driver);
 // LS_USAGE or LS_UNAVAILABLE, logged: what cannot be filtered. When the strategy is open.
 LS_STATUS ls_driver_check_filter(const struct ls_driver *driver);
+// For strategies that sum whole buckets.
 LS_STATUS ls_driver_attach_filter(struct ls_driver *driver, uint32_t replica);
 void ls_driver_close_filter(struct ls_driver_member *member);
 LS_STATUS ls_driver_try_filter(const struct ls_driver_member *member);
 // Of a bucket that is filtered; NULL: it is not, and must be reduced as it is.
-struct ls_filtered_bucket *ls_driver_filtered(const struct ls_driver_member *member,
-                                              uint32_t bucket);
-uint64_t ls_driver_filtered_bytes(const struct ls_driver_member *member, uint32_t bucket);
-// The gradients of such a bucket become the sum over all ranks. [replica thread]
-LS_STATUS ls_driver_begin_filtered(struct ls_driver_member *member, uint32_t bucket);
-LS_STATUS ls_driver_finish_filtered(struct ls_driver_member *member, uint32_t bucket);
-// The step counts: what the rank owes from now on is what it has not delivered. [replica thread]
-void ls_driver_settle_filtered(const struct ls_driver_member *member, uint32_t bucket);
+struct ls_filtered *ls_driver_filtered(const struct ls_driver_member *member, uint32_t bucket);
+
+// What a filter is to sum.
+struct ls_filtered_range {
+    uint32_t operation; // LS_ALL_REDUCE; LS_REDUCE_SCATTER: each rank gets its ls_part of the range
+    uint32_t bucket; // that it is, where the replica holds parts
+    uint64_t first, count; // in floats of LS_BUFFER_REDUCED
+    float *values; // where they are when it begins
+    bool kept; // the sums go to what the replica holds of `bucket`
+    const char *label; // for messages, until it is opened
+};
+// `*out` stays NULL where the filter takes nothing of it; else it is the member's.
+LS_STATUS ls_driver_open_filtered(struct ls_driver_member *member,
+                                  const struct ls_filtered_range *range, struct ls_filtered **out);
+LS_STATUS ls_driver_try_filtered(const struct ls_filtered *filtered); // as ls_driver_try_filter
+uint64_t ls_driver_filtered_bytes(const struct ls_filtered *filtered); // that travel; 0 for NULL
+// Begins to sum the values over all ranks, and ends that. [replica thread]
+LS_STATUS ls_driver_begin_filtered(const struct ls_driver_member *member,
+                                   struct ls_filtered *filtered);
+LS_STATUS ls_driver_finish_filtered(const struct ls_driver_member *member,
+                                    struct ls_filtered *filtered);
+// Whether a filter has taken the gradients of a bucket of which the replica holds a part: nobody
+// needs them any more where they were. [replica thread]
+bool ls_driver_has_taken(const struct ls_driver_member *member, uint32_t bucket);
+// What was finished counts: what the rank owes from now on is what it has not delivered. The second
+// is for all at the end of a step, unless a loss scale has skipped it. [replica thread]
+void ls_driver_settle_filtered(struct ls_filtered *filtered);
+void ls_driver_settle_filter(const struct ls_driver_member *member);
 
 // ---- norms.c ----
 // Does nothing where nobody needs them. [main thread]

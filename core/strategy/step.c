@@ -113,7 +113,7 @@ static enum ls_status take_slot(struct ls_driver_member *member, uint32_t bucket
     *in = bucket;
     if (before == bucket)
         return LS_OK;
-    if (before < driver->bucket_count && member->pass.last)
+    if (before < driver->bucket_count && member->pass.last && !ls_driver_has_taken(member, before))
         status = run_bucket_hook(member, &finish_span, before, driver->ops->gradient_finish);
     return status ? status : ls_replica_begin_bucket(member->replica, bucket);
 }
@@ -548,6 +548,8 @@ static enum ls_status apply(struct ls_driver_member *member)
         status = ls_driver_check_sums(member);
     for (uint32_t i = 0; !status && i < member->late_count; i++)
         status = ls_replica_update(member->replica, member->late[i]);
+    if (!status)
+        ls_driver_settle_filter(member);
     return status ? status : refresh(member);
 }
 

@@ -83,7 +83,14 @@ static int32_t host_all_reduce_start(const struct ls_strategy_host *table, uint3
         return LS_OK;
     say_bucket(driver, member, bucket);
     if (ls_driver_filtered(member, bucket))
-        return (int32_t)ls_driver_begin_filtered(member, bucket);
+        return (int32_t)ls_driver_begin_filtered(member, ls_driver_filtered(member, bucket));
+    if (ls_driver_filters(driver) && !member->filtered) {
+        ls_error("--compress",
+                 "strategy '%s' has parts or rounds and sums whole buckets, too, which no filter "
+                 "does together; leave --compress out",
+                 ls_driver_name(driver));
+        return LS_USAGE;
+    }
     struct ls_collective_plan *whole = member->whole[bucket], *reduce = member->reduce[bucket];
     enum ls_status status = bucket == 0 ? start_counts(member) : LS_OK;
     if (!status && whole)
@@ -102,7 +109,7 @@ static int32_t host_all_reduce_wait(const struct ls_strategy_host *table, uint32
     if (driver->options.shards)
         return LS_OK;
     if (ls_driver_filtered(member, bucket))
-        return (int32_t)ls_driver_finish_filtered(member, bucket);
+        return (int32_t)ls_driver_finish_filtered(member, ls_driver_filtered(member, bucket));
     struct ls_collective_plan *whole = member->whole[bucket], *reduce = member->reduce[bucket];
     enum ls_status status = bucket == 0 ? wait_for_counts(member) : LS_OK;
     if (!status && whole)
@@ -208,7 +215,6 @@ static int32_t host_update(const struct ls_strategy_host *table, uint32_t replic
                  bucket, driver->first_rank + replica);
         return LS_FAILED;
     }
-    ls_driver_settle_filtered(member, bucket);
     member->touched = true;
     if (driver->options.whole_steps && member->late_count < driver->bucket_count) {
         member->late[member->late_count++] = bucket;
@@ -418,6 +424,8 @@ struct ls_range_updater {
 struct ls_strategy_collective {
     struct ls_strategy_collective *next; // of the member
     struct ls_collective_plan *plan; // NULL: nothing is to be done
+    struct ls_filtered *filtered; // NULL: no filter sums it
+    bool counts_at_once; // what a filter has summed, whatever becomes of the step
     bool writes_parameters;
     bool keeps; // of what it leaves in the slot of `bucket`, the replica keeps its part
     bool fills; // the slot of `bucket` begins with the part that the replica holds
@@ -478,6 +486,43 @@ static struct ls_memory find_slot(const struct ls_strategy_host *table, uint32_t
     return (struct ls_memory){NULL, 0};
 }
 
+// Gradients, and differences of rounds.
+static bool may_be_filtered(const struct ls_driver *driver,
+                            const struct ls_strategy_operation *operation)
+{
+    return ls_driver_filters(driver) && ls_operation_reduces(operation->operation) &&
+           (operation->memory == LS_REPLICA_GRADIENTS ||
+            operation->memory == LS_REPLICA_SUMS_AND_GRADIENTS ||
+            operation->memory == LS_REPLICA_DIFFERENCE);
+}
+
+// Where the filter takes nothing of the range, `collective->filtered` stays NULL.
+static enum ls_status open_filtered(struct ls_driver_member *member,
+                                    const struct ls_strategy_operation *operation,
+                                    struct ls_memory values, const char *label,
+                                    struct ls_strategy_collective *collective)
+{
+    const bool longer = operation->memory == LS_REPLICA_SUMS_AND_GRADIENTS;
+    const struct ls_filtered_range range = {
+        .operation = operation->operation == LS_REDUCE_SCATTER ? LS_REDUCE_SCATTER : LS_ALL_REDUCE,
+        .bucket = collective->bucket,
+        .first = operation->first + (longer ? 0 : LS_STEP_STATS),
+        .count = operation->count,
+        .values = ls_address(values),
+        .kept = collective->keeps,
+        .label = label};
+    if (member->filtered) {
+        ls_error("--compress",
+                 "strategy '%s' sums ranges of gradients beside whole buckets, which no filter "
+                 "does; leave --compress out",
+                 ls_driver_name(member->driver));
+        return LS_USAGE;
+    }
+    collective->counts_at_once = operation->memory == LS_REPLICA_DIFFERENCE;
+    const enum ls_status status = ls_driver_open_filtered(member, &range, &collective->filtered);
+    return status || !collective->filtered ? status : ls_driver_try_filtered(collective->filtered);
+}
+
 static int32_t range_prepare(const struct ls_strategy_host *table, uint32_t replica,
                              const struct ls_strategy_operation *operation,
                              struct ls_strategy_collective **out)
@@ -514,14 +559,6 @@ static int32_t range_prepare(const struct ls_strategy_host *table, uint32_t repl
                  operation->operation);
         return LS_FAILED;
     }
-    if (of->filtered && ls_operation_reduces(operation->operation) && !sums &&
-        operation->memory != LS_REPLICA_PARAMETERS) {
-        ls_error("--compress",
-                 "strategy '%s' sums ranges of gradients, which no filter can do so far; use "
-                 "mirrored, or leave --compress out",
-                 ls_driver_name(driver));
-        return LS_USAGE;
-    }
     struct ls_driver_member *member = &driver->members[replica];
     struct ls_strategy_collective *collective = calloc(1, sizeof(*collective));
     if (!collective)
@@ -548,7 +585,9 @@ static int32_t range_prepare(const struct ls_strategy_host *table, uint32_t repl
         call.halves = ls_driver_halves(member, range);
     member->rounds = member->rounds || call.wire;
     enum ls_status status = LS_OK;
-    if (!collective->added && !nothing)
+    if (!nothing && may_be_filtered(driver, operation))
+        status = open_filtered(member, operation, range, label, collective);
+    if (!status && !collective->added && !nothing && !collective->filtered)
         status = ls_collective_plan_open(member->communicator, &call, sums ? "sums" : label,
                                          &collective->plan);
     if (!status && collective->plan)
@@ -574,6 +613,10 @@ static int32_t range_start(const struct ls_strategy_host *table, uint32_t replic
     enum ls_status status = collective->sums ? start_counts(member) : LS_OK;
     if (!status && collective->fills)
         status = ls_replica_fill_slot(member->replica, collective->bucket);
+    if (!status && collective->filtered) {
+        member->bytes += ls_driver_filtered_bytes(collective->filtered);
+        return (int32_t)ls_driver_begin_filtered(member, collective->filtered);
+    }
     if (status || !collective->plan)
         return (int32_t)status;
     member->bytes += ls_collective_plan_bytes(collective->plan);
@@ -590,7 +633,11 @@ static int32_t range_wait(const struct ls_strategy_host *table, uint32_t replica
     enum ls_status status = collective->sums ? wait_for_counts(member) : LS_OK;
     if (!status && collective->plan)
         status = ls_collective_wait(collective->plan);
-    if (!status && collective->keeps)
+    if (!status && collective->filtered)
+        status = ls_driver_finish_filtered(member, collective->filtered);
+    if (!status && collective->filtered && collective->counts_at_once)
+        ls_driver_settle_filtered(collective->filtered);
+    if (!status && collective->keeps && !collective->filtered)
         status = ls_replica_keep_gradients(member->replica, collective->bucket);
     if (!status && collective->fills)
         status = ls_replica_refresh_slot(member->replica, collective->bucket);

@@ -137,7 +137,7 @@ static bool open_ranks(struct trial *trial, const struct model *model)
         struct rank *rank = &trial->ranks[i];
         const enum ls_status status = ls_filter_plan_create(
             trial->options->filter, trial->options->host, trial->options->name, trial->world,
-            variables, count, &rank->plan);
+            variables, count, NULL, &rank->plan);
         if (status)
             return ls_tally_blame(trial->tally, "plan: %s", ls_status_text(status));
         if (!same_plans(rank->plan, trial->ranks[0].plan))

@@ -32,7 +32,7 @@ static void open_filter(const char *text)
     ck_assert_int_eq(ls_loader_open_text(loader, "--compress", LS_KIND_FILTER, text, &opened),
                      LS_OK);
     ck_assert_int_eq(ls_filter_plan_create(opened->interface, opened->host, "filter", WORLD,
-                                           &variable, 1, &plan),
+                                           &variable, 1, NULL, &plan),
                      LS_OK);
     for (uint32_t i = 0; i < WORLD; i++) {
         scratch[i] = aligned_alloc(64, (plan->scratch_bytes + 63) / 64 * 64);
