@@ -16,9 +16,9 @@
 // What does not go through the filter travels as it is, in one plain all-reduce of the bucket: the
 // sums of the step, moving statistics, and variables that `takes` declines.
 //
-// Where each rank needs the sum of its own part of the bucket alone (strategy `sharded`), the
-// operation is a reduce-scatter. A filter may make all of the sum then, too. In place of gradients
-// there may be what replicas have changed of their weights in a round (`diloco`).
+// Where each rank needs the sum of its own part of the bucket alone (strategy `sharded`), a filter
+// that `scatters` is asked for that, and another for all of the sum. In place of gradients there
+// may be what replicas have changed of their weights in a round (`diloco`).
 //
 // Such a plugin has no instances. Its calls depend on nothing but their arguments and the options,
 // and `takes` and `plan` say the same on all ranks. Where ranks compute a value that must be equal
@@ -52,7 +52,7 @@ struct ls_filter_variable {
 // What is to be summed. All of it is equal on all ranks.
 struct ls_filter_call {
     uint32_t struct_size;
-    uint32_t operation; // LS_ALL_REDUCE, LS_REDUCE_SCATTER
+    uint32_t operation; // LS_ALL_REDUCE; with `scatters` LS_REDUCE_SCATTER, too
     uint32_t world; // at least 1
     uint32_t variable_count; // at least 1
     const struct ls_filter_variable *variables; // those that the filter takes, one after the other
@@ -96,7 +96,8 @@ struct ls_filter_memory {
 // The table of a filter plugin.
 struct ls_filter_interface {
     uint32_t struct_size;
-    uint32_t reserved;
+    // 1: `plan` knows reduce-scatters, of elements in any order.
+    uint32_t scatters;
     // Optional. 1: the filter takes this variable; 0: it is to travel as it is. NULL: it takes all.
     // [any thread]
     uint32_t (*takes)(const struct ls_host *host, const struct ls_filter_variable *variable);

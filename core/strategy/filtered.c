@@ -262,8 +262,9 @@ static enum ls_status make_plan(const struct ls_driver *driver,
                                 struct ls_filtered *own)
 {
     const struct ls_driver_plugin *filter = &driver->options.filter;
+    const struct ls_filter_interface *interface = filter->interface;
     const struct ls_range all = ls_data_range(0, own->range.count);
-    const bool scatters = own->range.operation == LS_REDUCE_SCATTER;
+    const bool scatters = own->range.operation == LS_REDUCE_SCATTER && interface->scatters;
     uint64_t *ends = scatters ? calloc(driver->world, sizeof(*ends)) : NULL;
     if (scatters && !ends)
         return LS_OUT_OF_MEMORY;
@@ -272,7 +273,7 @@ static enum ls_status make_plan(const struct ls_driver *driver,
         ends[rank] = part.offset + part.count;
     }
     const enum ls_status status =
-        ls_filter_plan_create(filter->interface, filter->host, filter->plugin->name, driver->world,
+        ls_filter_plan_create(interface, filter->host, filter->plugin->name, driver->world,
                               variables, count, ends, &own->plan);
     free(ends);
     return status;

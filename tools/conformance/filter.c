@@ -30,6 +30,10 @@ static const struct model models[] = {
     {"several blocks", 4, {{128, 128}, {128}, {128, 10}, {10}}},
 };
 
+// How the sum is wanted: all of it; parts as strategies cut them; all in the part of the last rank.
+enum cut { WHOLE, EVEN, LOPSIDED };
+static const char *const cut_names[] = {"", ", in parts", ", in one part"};
+
 enum values { RANDOM, ZEROS, EMPTY_SHARE, NOT_A_NUMBER, INFINITE, TINY };
 static const char *const value_names[] = {"random", "zeros",    "an empty share",
                                           "NaN",    "infinity", "tiny"};
@@ -46,15 +50,20 @@ struct trial {
     const struct ls_filter_conformance_options *options;
     struct ls_tally *tally;
     uint32_t world;
+    enum cut cut;
     struct rank ranks[MOST_WORLD];
 };
 
 // ---- Plans and memory ----
 
-static uint32_t list_variables(const struct model *model, struct ls_filter_variable *out)
+// One after the other in a range, behind the sums of a step.
+static uint32_t list_variables(const struct model *model, struct ls_filter_variable *out,
+                               uint64_t *range)
 {
-    for (uint32_t i = 0; i < model->count; i++) {
-        out[i] = (struct ls_filter_variable){.struct_size = sizeof(*out), .count = 1, .plain = 1};
+    *range = MARGIN;
+    for (uint32_t i = 0; i < model->count; i++, *range += out[i - 1].count) {
+        out[i] = (struct ls_filter_variable){
+            .struct_size = sizeof(*out), .count = 1, .plain = 1, .first = *range};
         for (; out[i].ndims < 3 && model->dims[i][out[i].ndims]; out[i].ndims++) {
             out[i].dims[out[i].ndims] = model->dims[i][out[i].ndims];
             out[i].count *= (uint64_t)model->dims[i][out[i].ndims];
@@ -132,12 +141,17 @@ static void close_ranks(struct trial *trial)
 static bool open_ranks(struct trial *trial, const struct model *model)
 {
     struct ls_filter_variable variables[MOST_VARIABLES];
-    const uint32_t count = list_variables(model, variables);
+    uint64_t range, ends[MOST_WORLD];
+    const uint32_t count = list_variables(model, variables, &range);
+    for (uint32_t i = 0; i < trial->world; i++) {
+        const struct ls_range part = ls_part(ls_data_range(0, range), i, trial->world);
+        ends[i] = trial->cut == EVEN ? part.offset + part.count : i + 1 == trial->world ? range : 0;
+    }
     for (uint32_t i = 0; i < trial->world; i++) {
         struct rank *rank = &trial->ranks[i];
         const enum ls_status status = ls_filter_plan_create(
             trial->options->filter, trial->options->host, trial->options->name, trial->world,
-            variables, count, NULL, &rank->plan);
+            variables, count, trial->cut == WHOLE ? NULL : ends, &rank->plan);
         if (status)
             return ls_tally_blame(trial->tally, "plan: %s", ls_status_text(status));
         if (!same_plans(rank->plan, trial->ranks[0].plan))
@@ -264,6 +278,18 @@ static bool check_ranks(struct trial *trial, bool finite)
     return true;
 }
 
+// Each rank has its own part of the result; nobody looks at what it has of the others.
+static void gather_parts(struct trial *trial)
+{
+    const uint64_t *parts = trial->ranks[0].plan->call.parts;
+    for (uint32_t owner = 0; owner < trial->world; owner++)
+        for (uint32_t i = 0; i < trial->world; i++)
+            if (i != owner)
+                memcpy(trial->ranks[i].result + parts[owner],
+                       trial->ranks[owner].result + parts[owner],
+                       (parts[owner + 1] - parts[owner]) * sizeof(float));
+}
+
 static bool run_step(struct trial *trial, bool finite)
 {
     bool good = true;
@@ -277,6 +303,8 @@ static bool run_step(struct trial *trial, bool finite)
     }
     for (uint32_t i = 0; good && i < trial->ranks[0].plan->stage_count; i++)
         good = run_stage(trial, i);
+    if (good && trial->cut != WHOLE)
+        gather_parts(trial);
     return good && check_ranks(trial, finite);
 }
 
@@ -352,8 +380,8 @@ static void check_special(struct trial *trial, enum values values)
 
 static void filter_case(struct trial *trial, const struct model *model, enum values values)
 {
-    if (!ls_tally_begin(trial->tally, "ranks=%u %s, %s", trial->world, model->name,
-                        value_names[values]))
+    if (!ls_tally_begin(trial->tally, "ranks=%u %s, %s%s", trial->world, model->name,
+                        value_names[values], cut_names[trial->cut]))
         return;
     if (open_ranks(trial, model)) {
         fill(trial, values);
@@ -375,10 +403,14 @@ enum ls_status ls_conformance_filter(const struct ls_filter_conformance_options 
     struct ls_tally tally;
     ls_tally_init(&tally, options->only, options->wanted, report, context);
     struct trial trial = {.options = options, .tally = &tally};
-    for (trial.world = 1; trial.world <= MOST_WORLD; trial.world++)
-        for (size_t i = 0; i < sizeof(models) / sizeof(*models); i++)
-            for (uint32_t values = RANDOM; values <= TINY; values++)
-                filter_case(&trial, &models[i], (enum values)values);
+    const uint32_t cuts = options->filter->scatters ? LOPSIDED + 1 : WHOLE + 1;
+    for (uint32_t cut = WHOLE; cut < cuts; cut++)
+        for (trial.world = 1; trial.world <= MOST_WORLD; trial.world++)
+            for (size_t i = 0; i < sizeof(models) / sizeof(*models); i++)
+                for (uint32_t values = RANDOM; values <= TINY; values++) {
+                    trial.cut = (enum cut)cut;
+                    filter_case(&trial, &models[i], (enum values)values);
+                }
     if (tallied)
         *tallied = tally.counts;
     ls_tally_finish(&tally);
