@@ -62,7 +62,7 @@ static const struct argument table[] = {
     {"compress", "FILTER[:option=value,...]", NULL,
      "how gradients travel with fewer bytes, such as int8:block=256, fp8:format=e5m2 or "
      "topk:fraction=0.01; what a step rounds away is added to the next; under mirrored, "
-     "multi-worker-mirrored; `lockstep list filters` lists them",
+     "multi-worker-mirrored, sharded, local-sgd, diloco; `lockstep list filters` lists them",
      .idle = ARGUMENT_IDLE_ONE_REPLICA | ARGUMENT_IDLE_UNTRAINED},
     {"reproducible", "SHARDS", NULL,
      "the same bits for any number of replicas and workers: each batch in SHARDS logical shards (8 "

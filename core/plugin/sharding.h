@@ -43,7 +43,8 @@ struct ls_strategy_placement {
     struct ls_placed_range states;
 };
 
-// For collectives->prepare, on a range. Reductions are sums; an all-to-all has equal blocks.
+// For collectives->prepare, on a range. Reductions are sums, those of gradients and of
+// LS_REPLICA_DIFFERENCE perhaps made by a filter (filter.h); an all-to-all has equal blocks.
 struct ls_strategy_operation {
     uint32_t struct_size;
     uint32_t operation; // enum ls_collective_operation. Rank r's part is ls_part(range, r, world)

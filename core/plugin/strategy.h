@@ -371,6 +371,7 @@ struct ls_strategy_interface {
     // Optional, where ranks hold parts of gradients (sharding.h): backward is about to write the
     // gradients of another bucket where those of `bucket` are, which were ready before. Returns when
     // what was begun with them has ended. NULL: nothing is under way when gradient_ready returns.
+    // Not called where a filter has taken them (filter.h): then nobody needs them there.
     int32_t (*gradient_finish)(struct ls_strategy *strategy, uint32_t replica, uint32_t bucket);
     // Optional, where ranks hold parts of parameters: nobody reads any more what is where the
     // parameters of `bucket` come to be, and parameters_needed is going to be called for it: what

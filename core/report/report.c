@@ -129,8 +129,9 @@ static json_t *communication_json(const struct ls_report *report)
                               json_pack("{s:o, s:o}", "bytes",
                                         ls_report_count_json(report->buckets[i].bytes), "algorithm",
                                         ls_report_text_json(report->buckets[i].algorithm)));
-    return json_pack("{s:o, s:o}", "buckets", buckets, "bytes_per_step_per_rank",
-                     ls_report_count_json(report->bytes_per_step_per_rank));
+    return json_pack("{s:o, s:o, s:o}", "buckets", buckets, "bytes_per_step_per_rank",
+                     ls_report_count_json(report->bytes_per_step_per_rank), "filter_bytes",
+                     ls_report_count_json(report->filter_bytes));
 }
 
 static json_t *counts_json(const uint64_t *values, size_t n)

@@ -145,6 +145,7 @@ struct ls_report {
     size_t bucket_count;
     struct ls_report_tuner tuner;
     uint64_t bytes_per_step_per_rank;
+    uint64_t filter_bytes; // of the host's memory that a replica's filter needs; 0: there is none
     struct ls_report_statistics statistics;
     const char *schedule_check; // "verified", "known-answer" or "none"
     const char *layout;

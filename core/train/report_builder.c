@@ -262,6 +262,7 @@ static void describe_result(const struct ls_fit *fit, struct lists *lists, struc
     if (!fit->session->driver)
         return;
     report->bytes_per_step_per_rank = ls_driver_bytes_per_step(fit->session->driver);
+    report->filter_bytes = ls_driver_filter_memory(fit->session->driver);
     report->schedule_check = ls_driver_schedule_check(fit->session->driver, NULL);
     const struct ls_driver_totals totals = ls_driver_totals(fit->session->driver);
     report->statistics = (struct ls_report_statistics){.collective = totals.collective,

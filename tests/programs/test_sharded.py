@@ -12,6 +12,7 @@ from support import DONE, FAILED, INTERRUPTED, LOCKSTEP, PEER_LOST, USAGE, Progr
 
 DATA = "--dataset=synthetic:shape=28x28x1,classes=10,examples=96"
 TRAINING = ("train", "--model=cnn", DATA, "--threads=1", "--seed=3", "--quiet", "--batch=30")
+COMPRESS = "--compress=topk:fraction=0.05"  # makes all of a sum, so the same one as under mirrored
 MIRRORED = ("--strategy=mirrored:collective=ring", "--replicas=4")
 
 
@@ -44,16 +45,17 @@ class SameBits(Sharded):
         self.assertTrue(found[1] == expected[1], "the weights differ")
 
     def test_two_workers_of_two_replicas(self):
-        for stage in (1, 2, 3):
-            with self.subTest(stage=stage):
-                self.check(2, 2, stage=stage)
+        for stage, more in ((1, ()), (2, ()), (3, ()), (2, (COMPRESS,))):
+            with self.subTest(stage=stage, more=more):
+                self.check(2, 2, *more, stage=stage)
 
     def test_four_workers(self):
-        self.check(4, 1, "--microbatches=2", stage=3)
+        for more in ((), (COMPRESS,)):
+            self.check(4, 1, "--microbatches=2", *more, stage=3)
 
     def test_layers_that_do_not_learn(self):
         """Some of a model, and all but the last."""
-        for frozen in ((0, 3), (0, 1, 3)):
+        for frozen, more in (((0, 3), ()), ((0, 1, 3), ()), ((0, 3), (COMPRESS, "--accumulate=2"))):
             layers = [("Conv2D", {"filters": 8, "kernel_size": 3, "use_bias": False}), ("BatchNormalization", {}), ("Flatten", {}),
                       ("Dense", {"units": 24, "activation": "relu"}), ("Dense", {"units": 10, "activation": "softmax"})]
             with open(self.path("tuned.json"), "w", encoding="ascii") as file:
@@ -61,8 +63,8 @@ class SameBits(Sharded):
                     {"class_name": "InputLayer", "config": {"batch_shape": [None, 28, 28, 1], "name": "input"}}, *(
                         {"class_name": kind, "config": {"name": f"layer{i}", "trainable": i not in frozen, **config}}
                         for i, (kind, config) in enumerate(layers))]}}, file)
-            with self.subTest(frozen=frozen):
-                self.check(2, 2, stage=3, training=("train", "--model=" + self.path("tuned.json"), *TRAINING[2:]))
+            with self.subTest(frozen=frozen, more=more):
+                self.check(2, 2, *more, stage=3, training=("train", "--model=" + self.path("tuned.json"), *TRAINING[2:]))
 
     def test_evaluate_and_predict(self):
         saved, found = self.path("saved.safetensors"), {}
