@@ -32,6 +32,14 @@ static int32_t ask_scratch(struct ls_filter_stages *stages, uint64_t bytes)
     return (int32_t)reading->status;
 }
 
+static int32_t ask_shared(struct ls_filter_stages *stages, uint64_t bytes)
+{
+    struct reading *reading = stages->context;
+    if (!reading->status)
+        reading->plan->shared_bytes = bytes;
+    return (int32_t)reading->status;
+}
+
 static int32_t add(struct reading *reading, const struct ls_filter_stage *stage)
 {
     struct ls_filter_plan *plan = reading->plan;
@@ -144,7 +152,8 @@ enum ls_status ls_filter_plan_create(const struct ls_filter_interface *interface
                                       .context = &reading,
                                       .scratch = ask_scratch,
                                       .local = add_local,
-                                      .collective = add_collective};
+                                      .collective = add_collective,
+                                      .shared = ask_shared};
     plan->interface = interface;
     plan->variables = calloc((size_t)count + 1, sizeof(*plan->variables));
     plan->taken = calloc((size_t)count + 1, sizeof(*plan->taken));

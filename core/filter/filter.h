@@ -24,7 +24,7 @@ struct ls_filter_plan {
     uint32_t *taken; // for each of these, which of the variables that there were it is
     struct ls_filter_stage stages[LS_FILTER_STAGES];
     uint32_t stage_count; // 0: everything travels as it is
-    uint64_t scratch_bytes;
+    uint64_t scratch_bytes, shared_bytes;
 };
 
 // For `count` variables of a range, in their order; `name` is the filter's, for messages. `ends`:

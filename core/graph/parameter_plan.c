@@ -6,6 +6,7 @@
 #include "core/base/hash.h"
 #include "core/base/inside.h"
 #include "core/base/log.h"
+#include "core/base/memory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -362,8 +363,8 @@ enum ls_status ls_plan_import(struct ls_parameter_plan *plan, uint32_t place, co
     return status;
 }
 
-enum ls_status ls_plan_export(struct ls_parameter_plan *plan, uint32_t place, struct ls_memory at,
-                              float *to)
+enum ls_status ls_plan_export(const struct ls_parameter_plan *plan, uint32_t place,
+                              struct ls_memory at, float *to)
 {
     const struct ls_parameter_place *master = &plan->places[place];
     const bool direct = is_tensor(plan, to);
@@ -380,6 +381,37 @@ enum ls_status ls_plan_export(struct ls_parameter_plan *plan, uint32_t place, st
         status = ls_device_copy(plan->device, ls_host_memory(to), conversion.plain,
                                 plain_bytes(master), NULL);
     conversion_finish(plan, &conversion);
+    return status;
+}
+
+// The device converts the numbers of the elements: as floats they are exact in two halves.
+enum ls_status ls_plan_order(const struct ls_parameter_plan *plan, uint32_t place, uint32_t **out)
+{
+    const struct ls_parameter_place *master = &plan->places[place];
+    const uint64_t own = master->bytes / sizeof(float), count = plain_bytes(master) / sizeof(float);
+    if (master->layout.kind == LS_LAYOUT_PLAIN || !ls_device_in_host_memory(plan->device))
+        return LS_OK;
+    if (own > UINT32_MAX) {
+        ls_error(master->parameter->name, "has more than 2^32 elements, which cannot be ordered");
+        return LS_UNSUPPORTED;
+    }
+    float *marks = ls_malloc_aligned(own * sizeof(*marks));
+    float *plain = ls_malloc_aligned(count * sizeof(*plain));
+    uint32_t *order = calloc(count, sizeof(*order));
+    enum ls_status status = marks && plain && order ? LS_OK : LS_OUT_OF_MEMORY;
+    for (uint32_t shift = 0; !status && shift < 32; shift += 16) {
+        for (uint64_t i = 0; i < own; i++)
+            marks[i] = (float)(i >> shift & 0xffff);
+        status = ls_plan_export(plan, place, ls_host_memory(marks), plain);
+        for (uint64_t i = 0; !status && i < count; i++)
+            order[i] |= (uint32_t)plain[i] << shift;
+    }
+    free(marks);
+    free(plain);
+    if (status)
+        free(order);
+    else
+        *out = order;
     return status;
 }
 

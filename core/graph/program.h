@@ -87,8 +87,12 @@ void ls_plan_destroy(struct ls_parameter_plan *plan);
 // (ls_malloc_aligned).
 LS_STATUS ls_plan_import(struct ls_parameter_plan *plan, uint32_t place, const float *from,
                          struct ls_memory at);
-LS_STATUS ls_plan_export(struct ls_parameter_plan *plan, uint32_t place, struct ls_memory at,
+LS_STATUS ls_plan_export(const struct ls_parameter_plan *plan, uint32_t place, struct ls_memory at,
                          float *to);
+// For each element in plain layout, where it is in a place: in floats from its beginning. `*out`
+// stays NULL where the place is plain itself, or the device is not in host memory; the caller frees
+// it.
+LS_STATUS ls_plan_order(const struct ls_parameter_plan *plan, uint32_t place, uint32_t **out);
 
 // Makes one kernel of all that make shadows, where the device can, else of all that only cast; when
 // programs were created.

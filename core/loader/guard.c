@@ -483,10 +483,20 @@ static int32_t filter_run(const struct ls_filter_call *what, const struct ls_fil
     return ls_guard_answer(&call, own->run(what, memory, function), ls_host_is_loaders(what->host));
 }
 
+static uint64_t filter_begins(const struct ls_host *host)
+{
+    const struct ls_guarded_call call = ls_guard_enter_host(host, "begins");
+    const struct ls_filter_interface *own = call.own;
+    const uint64_t begins = own->begins(host);
+    ls_guard_leave(&call);
+    return begins;
+}
+
 static const struct ls_filter_interface filter_guards = {
     .takes = filter_takes,
     .plan = filter_plan,
     .run = filter_run,
+    .begins = filter_begins,
 };
 
 // ---- The tables ----

@@ -21,10 +21,14 @@
 // may be what replicas have changed of their weights in a round (`diloco`).
 //
 // Such a plugin has no instances. Its calls depend on nothing but their arguments and the options,
-// and `takes` and `plan` say the same on all ranks. Where ranks compute a value that must be equal
-// on all of them, its bits must not depend on the processor: sums go in the order of ranks, and no
-// product and sum are contracted to one rounding (compile with -ffp-contract=off). Where x has
-// values that are not finite, the result has some, too.
+// and `takes`, `plan` and `begins` say the same on all ranks. Where ranks compute a value that must
+// be equal on all of them, its bits must not depend on the processor: sums go in the order of
+// ranks, and no product and sum are contracted to one rounding (compile with -ffp-contract=off).
+// Where x has values that are not finite, the result has some, too.
+//
+// What a filter learns from step to step is in shared memory. All ranks must compute the same bits
+// for it. The host keeps it in checkpoints, and what a step has written there that does not count
+// is undone.
 #ifndef LS_PLUGIN_FILTER_H
 #define LS_PLUGIN_FILTER_H
 
@@ -44,7 +48,8 @@ struct ls_filter_variable {
     int64_t dims[LS_MAX_DIMS]; // as Keras has them; behind `ndims` 0
     uint64_t count; // floats, padding of the device's layout included
     uint64_t first; // in x; 0 for `takes`
-    // 1: the values are in the order of `dims`, the last one innermost. 0: in the device's order.
+    // 1: the values are in the order of `dims`, the last one innermost, without padding; the host
+    // brings them into it where a device has an order of its own. 0: in that of the device.
     uint32_t plain;
     uint32_t reserved;
 };
@@ -80,6 +85,8 @@ struct ls_filter_stages {
     // each rank.
     int32_t (*collective)(struct ls_filter_stages *stages, uint32_t operation, uint32_t dtype,
                           uint32_t reduction, uint64_t offset, uint64_t count);
+    // Asks for shared memory, in bytes.
+    int32_t (*shared)(struct ls_filter_stages *stages, uint64_t bytes);
 };
 
 // A rank's memory, aligned to 64 bytes, the same in all stages of a step. `result` and `delivered`
@@ -91,6 +98,7 @@ struct ls_filter_memory {
     float *result; // out: the sum over all ranks; of a reduce-scatter, of the own part
     float *delivered; // out: what of x has gone into it
     uint8_t *scratch; // undefined at first
+    uint8_t *shared; // as the last step left it, before the first one zeros; equal on all ranks
 };
 
 // The table of a filter plugin.
@@ -107,6 +115,10 @@ struct ls_filter_interface {
     // Runs a local stage. [replica thread]
     int32_t (*run)(const struct ls_filter_call *call, const struct ls_filter_memory *memory,
                    uint32_t function);
+    // Optional. How many updates of the weights are made before the filter begins to work: their
+    // buckets travel as they are, and nothing is owed. They are counted from the beginning of the
+    // training, also where one goes on from a checkpoint. NULL: 0. [any thread]
+    uint64_t (*begins)(const struct ls_host *host);
 };
 
 // How many elements a rank's part or block has, to hold `count`.

@@ -177,7 +177,7 @@ static enum ls_status create_plans(struct ls_driver *driver, uint32_t index)
 {
     enum ls_status status = ls_driver_attach_filter(driver, index);
     for (uint32_t i = 0; !status && i < driver->bucket_count; i++)
-        if (!ls_driver_filtered(&driver->members[index], i))
+        if (ls_driver_reduces_plain(&driver->members[index], i))
             status = create_bucket_plans(driver, &driver->members[index], i);
     if (!status && driver->options.whole_steps)
         status = create_counts_plan(&driver->members[index]);
@@ -405,11 +405,14 @@ uint64_t ls_driver_bytes_per_step(const struct ls_driver *driver)
     const bool ranges = first->collectives && !first->asked; // these are counted in steps
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < driver->bucket_count && !ranges; i++) {
+        if (ls_driver_filtered(first, i)) {
+            bytes += ls_driver_filtered_bytes(ls_driver_filtered(first, i));
+            continue;
+        }
         if (first->whole[i])
             bytes += ls_collective_plan_bytes(first->whole[i]);
         if (first->reduce[i]) // else the driver could not be attached
             bytes += ls_collective_plan_bytes(first->reduce[i]);
-        bytes += ls_driver_filtered_bytes(ls_driver_filtered(first, i));
     }
     if (first->counts)
         bytes += ls_collective_plan_bytes(first->counts);

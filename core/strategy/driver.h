@@ -248,6 +248,12 @@ uint64_t ls_driver_store_steps(const struct ls_driver *driver);
 // "none". `seconds` (may be NULL): what that took.
 const char *ls_driver_schedule_check(const struct ls_driver *driver, double *seconds);
 
+// With a filter: its shared memory, of which all ranks have the same bits: that of all buckets, one
+// after the other. 0 bytes: there is none. Copied while the replicas rest. [main thread]
+uint64_t ls_driver_shared_bytes(const struct ls_driver *driver);
+void ls_driver_read_shared(const struct ls_driver *driver, uint8_t *out);
+void ls_driver_set_shared(struct ls_driver *driver, uint32_t replica, const uint8_t *values);
+
 // With a filter: what a replica still owes to the sums of gradients, as many floats as a flat
 // buffer of gradients has, in its order; 0: there is none. Copied while the replicas rest. [main
 // thread]
@@ -259,7 +265,8 @@ void ls_driver_set_residual(struct ls_driver *driver, uint32_t replica, const fl
 uint64_t ls_driver_filter_memory(const struct ls_driver *driver);
 
 // For the report. Bytes that rank 0 sends in a step, padding included; where the strategy counts
-// them, their mean. Totals do not count.
+// them, their mean; where a filter begins after some steps, those of the last step. Totals do not
+// count.
 uint64_t ls_driver_bytes_per_step(const struct ls_driver *driver);
 
 // For the report: what adds up totals of all replicas in a step.

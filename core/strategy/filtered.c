@@ -6,7 +6,10 @@
 //            residual of what the filter takes; its stages run up to the first collective
 //   finish   the other stages, of all ranges in turn, so that one travels while another is
 //            computed; the sums go back to where the values were, or where the rank keeps its part
-//   settle   the step counts: residual = x - delivered
+//   settle   the step counts: residual = x - delivered; the shared memory is what the stages made
+//
+// Until the filter begins to work, such a range is reduced like any other, and nothing of this
+// happens.
 //
 // Collectives begin in the same order on all ranks: the stages after the first collective of a
 // range wait for `finish`, because when one ends is another moment on each rank. From begin on a
@@ -30,8 +33,9 @@
 struct piece {
     uint64_t at; // in the range
     uint64_t packed; // in x, or in what travels plain
-    uint64_t count;
+    uint64_t count; // packed
     bool filtered;
+    uint32_t *order; // where each element is from `at`, in the order of Keras; NULL: as it is there
 };
 
 // Floats of the range that the replica gets of the sums, and where it has them.
@@ -50,7 +54,7 @@ struct ls_filtered {
     float *memory; // of all that follow
     uint64_t memory_bytes;
     float *x, *residual, *result, *delivered, *plain; // x becomes the next residual
-    uint8_t *scratch;
+    uint8_t *scratch, *shared, *next_shared;
     uint64_t plain_count;
     struct ls_collective_plan *plain_plan;
     struct ls_collective_plan *collectives[LS_FILTER_STAGES]; // NULL: that stage is local
@@ -65,6 +69,26 @@ static const struct ls_trace_label stage_span = {
 bool ls_driver_filters(const struct ls_driver *driver)
 {
     return driver->options.filter.plugin && driver->world > 1;
+}
+
+// How many updates are made before it works.
+static uint64_t begins(const struct ls_driver *driver)
+{
+    const struct ls_driver_plugin *filter = &driver->options.filter;
+    const struct ls_filter_interface *interface = filter->interface;
+    return interface->begins ? interface->begins(filter->host) : 0;
+}
+
+bool ls_driver_begins_plain(const struct ls_driver *driver)
+{
+    return ls_driver_filters(driver) && begins(driver);
+}
+
+bool ls_driver_filters_step(const struct ls_driver_member *member, uint64_t step)
+{
+    const struct ls_driver *driver = member->driver;
+    return ls_driver_filters(driver) &&
+           ls_driver_next_update(driver, member->index, step) > begins(driver);
 }
 
 // ---- What it needs ----
@@ -106,26 +130,39 @@ enum ls_status ls_driver_check_filter(const struct ls_driver *driver)
 
 // ---- The layout of a range ----
 
-static void describe(const struct ls_parameter_place *place, struct ls_filter_variable *out)
+// In a reduce-scatter of the filter a rank's part is one of the device's order.
+static bool scatters(const struct ls_driver *driver, const struct ls_filtered_range *range)
+{
+    const struct ls_filter_interface *interface = driver->options.filter.interface;
+    return range->operation == LS_REDUCE_SCATTER && interface->scatters;
+}
+
+static void describe(const struct ls_parameter_place *place, bool plain,
+                     struct ls_filter_variable *out)
 {
     const struct ls_shape *shape = ls_variable_shape(place->parameter);
+    const uint64_t elements = (uint64_t)ls_shape_elements(shape, 1);
     *out = (struct ls_filter_variable){.struct_size = sizeof(*out),
                                        .ndims = shape->ndims,
-                                       .count = place->bytes / sizeof(float),
-                                       .plain = place->layout.kind == LS_LAYOUT_PLAIN};
+                                       .count = plain ? elements : place->bytes / sizeof(float),
+                                       .plain = plain};
     for (uint32_t i = 0; i < shape->ndims; i++)
         out->dims[i] = shape->dims[i];
 }
 
 // Variables that are wholly in the range and that gradients train; `first`: where in the range.
+// `*of`: for each, its place.
 static enum ls_status list_variables(const struct ls_driver *driver,
                                      const struct ls_filtered_range *range,
-                                     struct ls_filter_variable **out, uint32_t *count)
+                                     struct ls_filter_variable **out, uint32_t **of,
+                                     uint32_t *count)
 {
     const struct ls_parameter_plan *plan = driver->plan;
+    const bool own_order = scatters(driver, range);
     *out = calloc((size_t)plan->reduced_count + 1, sizeof(**out));
+    *of = calloc((size_t)plan->reduced_count + 1, sizeof(**of));
     *count = 0;
-    if (!*out)
+    if (!*out || !*of)
         return LS_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < plan->reduced_count; i++) {
         const struct ls_parameter_place *place = &plan->places[i];
@@ -134,8 +171,9 @@ static enum ls_status list_variables(const struct ls_driver *driver,
         if (place->offset < plan->statistics_bytes || first < range->first ||
             end > range->first + range->count)
             continue;
-        describe(place, &(*out)[*count]);
-        (*out)[(*count)++].first = first - range->first;
+        describe(place, !own_order || place->layout.kind == LS_LAYOUT_PLAIN, &(*out)[*count]);
+        (*out)[*count].first = first - range->first;
+        (*of)[(*count)++] = i;
     }
     return LS_OK;
 }
@@ -145,27 +183,34 @@ static void add_piece(struct ls_filtered *own, uint64_t at, uint64_t count, bool
 {
     if (!count)
         return;
-    own->pieces[own->piece_count++] = (struct piece){at, packed, count, filtered};
+    own->pieces[own->piece_count++] = (struct piece){at, packed, count, filtered, NULL};
     own->plain_count += filtered ? 0 : count;
 }
 
-// `offered`: the variables that the plan was asked about.
-static enum ls_status cut(const struct ls_filter_variable *offered, struct ls_filtered *own)
+// `offered`: the variables that the plan was asked about; `of`: their places.
+static enum ls_status cut(const struct ls_driver_member *member,
+                          const struct ls_filter_variable *offered, const uint32_t *of,
+                          struct ls_filtered *own)
 {
     const struct ls_filter_plan *plan = own->plan;
+    const struct ls_parameter_plan *places = ls_replica_plan(member->replica);
+    enum ls_status status = LS_OK;
     uint64_t at = 0;
     own->pieces = calloc(2 * (size_t)plan->call.variable_count + 1, sizeof(*own->pieces));
     if (!own->pieces)
         return LS_OUT_OF_MEMORY;
-    for (uint32_t i = 0; i < plan->call.variable_count; i++) {
+    for (uint32_t i = 0; !status && i < plan->call.variable_count; i++) {
         const struct ls_filter_variable *variable = &plan->variables[i];
+        const uint32_t place = of[plan->taken[i]];
         const uint64_t begin = offered[plan->taken[i]].first;
         add_piece(own, at, begin - at, false, own->plain_count);
         add_piece(own, begin, variable->count, true, variable->first);
-        at = begin + variable->count;
+        if (variable->plain)
+            status = ls_plan_order(places, place, &own->pieces[own->piece_count - 1].order);
+        at = begin + places->places[place].bytes / sizeof(float);
     }
     add_piece(own, at, own->range.count - at, false, own->plain_count);
-    return LS_OK;
+    return status;
 }
 
 // What the replica gets: the range, its own part of it, or what it holds of the bucket.
@@ -191,18 +236,18 @@ static void find_windows(const struct ls_driver_member *member, struct ls_filter
         ls_address(ls_replica_held_memory(member->replica, LS_BUFFER_GRADIENTS, range->bucket))};
 }
 
-static uint64_t aligned(uint64_t floats)
+static uint64_t aligned(uint64_t bytes)
 {
-    const uint64_t unit = LS_ALIGNMENT / sizeof(float);
-    return (floats + unit - 1) / unit * unit;
+    return (bytes + LS_ALIGNMENT - 1) / LS_ALIGNMENT * LS_ALIGNMENT;
 }
 
 static enum ls_status allocate(struct ls_filtered *own)
 {
-    const uint64_t vector = aligned(own->plan->call.count), plain = aligned(own->plain_count);
-    const uint64_t scratch =
-        aligned((own->plan->scratch_bytes + sizeof(float) - 1) / sizeof(float));
-    own->memory_bytes = (VECTORS * vector + plain + scratch) * sizeof(float);
+    const struct ls_filter_plan *plan = own->plan;
+    const uint64_t vector = aligned(plan->call.count * sizeof(float)) / sizeof(float);
+    const uint64_t plain = aligned(own->plain_count * sizeof(float)) / sizeof(float);
+    const uint64_t scratch = aligned(plan->scratch_bytes), shared = aligned(plan->shared_bytes);
+    own->memory_bytes = (VECTORS * vector + plain) * sizeof(float) + scratch + 2 * shared;
     own->memory = aligned_alloc(LS_ALIGNMENT, own->memory_bytes);
     if (!own->memory)
         return LS_OUT_OF_MEMORY;
@@ -213,6 +258,8 @@ static enum ls_status allocate(struct ls_filtered *own)
     own->delivered = own->result + vector;
     own->plain = own->delivered + vector;
     own->scratch = (uint8_t *)(own->plain + plain);
+    own->shared = own->scratch + scratch;
+    own->next_shared = own->shared + shared;
     return LS_OK;
 }
 
@@ -252,6 +299,8 @@ static void close_range(struct ls_filtered *own)
     for (uint32_t i = 0; i < LS_FILTER_STAGES; i++)
         ls_collective_plan_destroy(own->collectives[i]);
     ls_filter_plan_destroy(own->plan);
+    for (uint32_t i = 0; i < own->piece_count; i++)
+        free(own->pieces[i].order);
     free(own->pieces);
     free(own->memory);
     free(own);
@@ -264,11 +313,11 @@ static enum ls_status make_plan(const struct ls_driver *driver,
     const struct ls_driver_plugin *filter = &driver->options.filter;
     const struct ls_filter_interface *interface = filter->interface;
     const struct ls_range all = ls_data_range(0, own->range.count);
-    const bool scatters = own->range.operation == LS_REDUCE_SCATTER && interface->scatters;
-    uint64_t *ends = scatters ? calloc(driver->world, sizeof(*ends)) : NULL;
-    if (scatters && !ends)
+    const bool in_parts = scatters(driver, &own->range);
+    uint64_t *ends = in_parts ? calloc(driver->world, sizeof(*ends)) : NULL;
+    if (in_parts && !ends)
         return LS_OUT_OF_MEMORY;
-    for (uint32_t rank = 0; scatters && rank < driver->world; rank++) {
+    for (uint32_t rank = 0; in_parts && rank < driver->world; rank++) {
         const struct ls_range part = ls_part(all, rank, driver->world);
         ends[rank] = part.offset + part.count;
     }
@@ -293,18 +342,18 @@ enum ls_status ls_driver_open_filtered(struct ls_driver_member *member,
                                        struct ls_filtered **out)
 {
     struct ls_filter_variable *variables = NULL;
-    uint32_t count = 0;
+    uint32_t *of = NULL, count = 0;
     struct ls_filtered *own = calloc(1, sizeof(*own));
     *out = NULL;
     if (!own)
         return LS_OUT_OF_MEMORY;
     own->range = *range;
-    enum ls_status status = list_variables(member->driver, range, &variables, &count);
+    enum ls_status status = list_variables(member->driver, range, &variables, &of, &count);
     if (!status)
         status = make_plan(member->driver, variables, count, own);
     if (!status && own->plan->stage_count) {
         find_windows(member, own);
-        status = cut(variables, own);
+        status = cut(member, variables, of, own);
         if (!status)
             status = allocate(own);
         if (!status)
@@ -318,6 +367,7 @@ enum ls_status ls_driver_open_filtered(struct ls_driver_member *member,
     }
     close_range(own);
     free(variables);
+    free(of);
     return status;
 }
 
@@ -335,6 +385,7 @@ enum ls_status ls_driver_attach_filter(struct ls_driver *driver, uint32_t index)
 {
     struct ls_driver_member *member = &driver->members[index];
     enum ls_status status = LS_OK;
+    member->filters = ls_driver_filters(driver) && !begins(driver);
     if (!ls_driver_filters(driver) || driver->ops->placement || driver->ops->rounds)
         return LS_OK;
     member->filtered = calloc(driver->bucket_count, sizeof(struct ls_filtered *));
@@ -356,9 +407,14 @@ void ls_driver_close_filter(struct ls_driver_member *member)
     member->filtered = NULL;
 }
 
+bool ls_driver_reduces_plain(const struct ls_driver_member *member, uint32_t bucket)
+{
+    return !member->filtered || !member->filtered[bucket] || begins(member->driver);
+}
+
 struct ls_filtered *ls_driver_filtered(const struct ls_driver_member *member, uint32_t bucket)
 {
-    return member->filtered ? member->filtered[bucket] : NULL;
+    return member->filtered && member->filters ? member->filtered[bucket] : NULL;
 }
 
 enum ls_status ls_driver_try_filtered(const struct ls_filtered *own)
@@ -396,6 +452,32 @@ uint64_t ls_driver_filter_memory(const struct ls_driver *driver)
 
 // ---- A step ----
 
+// `from`: where the piece begins.
+static void gather(const struct piece *piece, const float *from, float *packed)
+{
+    if (!piece->order)
+        memcpy(packed, from, piece->count * sizeof(float));
+    for (uint64_t i = 0; piece->order && i < piece->count; i++)
+        packed[i] = from[piece->order[i]];
+}
+
+// What of the piece is in the window. Padding stays as it is.
+static void scatter(const struct piece *piece, const float *packed, const struct window *window)
+{
+    const uint64_t window_end = window->first + window->count;
+    const uint64_t begin = piece->at > window->first ? piece->at : window->first;
+    const uint64_t end =
+        piece->at + piece->count < window_end ? piece->at + piece->count : window_end;
+    if (!piece->order && begin < end)
+        memcpy(window->to + (begin - window->first), packed + (begin - piece->at),
+               (end - begin) * sizeof(float));
+    for (uint64_t i = 0; piece->order && i < piece->count; i++) {
+        const uint64_t at = piece->at + piece->order[i];
+        if (at >= window->first && at < window_end)
+            window->to[at - window->first] = packed[i];
+    }
+}
+
 // Runs local stages, and begins the collective one behind them.
 static enum ls_status run_stages(const struct ls_driver_member *member, struct ls_filtered *own)
 {
@@ -405,7 +487,8 @@ static enum ls_status run_stages(const struct ls_driver_member *member, struct l
                                             .x = own->x,
                                             .result = own->result,
                                             .delivered = own->delivered,
-                                            .scratch = own->scratch};
+                                            .scratch = own->scratch,
+                                            .shared = own->next_shared};
     enum ls_status status = LS_OK;
     for (; !status && own->next_stage < plan->stage_count && !own->collectives[own->next_stage];
          own->next_stage++) {
@@ -433,13 +516,13 @@ enum ls_status ls_driver_begin_filtered(const struct ls_driver_member *member,
     own->scale = scale_of(member);
     for (uint32_t i = 0; i < own->piece_count; i++) {
         const struct piece *piece = &own->pieces[i];
-        const float *from = own->range.values + piece->at;
         const float *residual = own->residual + piece->packed;
-        if (!piece->filtered)
-            memcpy(own->plain + piece->packed, from, piece->count * sizeof(float));
+        float *to = (piece->filtered ? own->x : own->plain) + piece->packed;
+        gather(piece, own->range.values + piece->at, to);
         for (uint64_t k = 0; piece->filtered && k < piece->count; k++)
-            own->x[piece->packed + k] = from[k] + residual[k] * own->scale;
+            to[k] += residual[k] * own->scale;
     }
+    memcpy(own->next_shared, own->shared, own->plan->shared_bytes);
     own->next_stage = 0;
     own->begun = true;
     own->owes = false;
@@ -469,16 +552,9 @@ static enum ls_status advance(const struct ls_driver_member *member, struct ls_f
 
 static void unpack(const struct ls_filtered *own, const struct window *window)
 {
-    const uint64_t window_end = window->first + window->count;
     for (uint32_t i = 0; i < own->piece_count; i++) {
         const struct piece *piece = &own->pieces[i];
-        const float *from = (piece->filtered ? own->result : own->plain) + piece->packed;
-        const uint64_t end =
-            piece->at + piece->count < window_end ? piece->at + piece->count : window_end;
-        const uint64_t begin = piece->at > window->first ? piece->at : window->first;
-        if (begin < end)
-            memcpy(window->to + (begin - window->first), from + (begin - piece->at),
-                   (end - begin) * sizeof(float));
+        scatter(piece, (piece->filtered ? own->result : own->plain) + piece->packed, window);
     }
 }
 
@@ -518,8 +594,11 @@ void ls_driver_settle_filtered(struct ls_filtered *own)
     float *residual = own->residual;
     if (!own->owes)
         return;
+    uint8_t *shared = own->shared;
     own->residual = own->x;
     own->x = residual;
+    own->shared = own->next_shared;
+    own->next_shared = shared;
     own->owes = false;
 }
 
@@ -538,16 +617,19 @@ uint64_t ls_driver_residual_count(const struct ls_driver *driver)
     return ls_driver_filters(driver) ? driver->table.flat_count : 0;
 }
 
+// Between the residual and a flat buffer.
 static void copy_residual(const struct ls_driver_member *member, float *out, const float *in)
 {
     for (const struct ls_filtered *own = member->filtered_ranges; own; own = own->next)
         for (uint32_t i = 0; i < own->piece_count; i++) {
             const struct piece *piece = &own->pieces[i];
             const uint64_t flat = own->range.first + piece->at - LS_STEP_STATS;
+            float *residual = own->residual + piece->packed;
+            const struct window all = {piece->at, UINT64_MAX - piece->at, out + flat};
             if (piece->filtered && out)
-                memcpy(out + flat, own->residual + piece->packed, piece->count * sizeof(float));
+                scatter(piece, residual, &all);
             else if (piece->filtered)
-                memcpy(own->residual + piece->packed, in + flat, piece->count * sizeof(float));
+                gather(piece, in + flat, residual);
         }
 }
 
@@ -560,4 +642,28 @@ void ls_driver_read_residual(const struct ls_driver *driver, uint32_t replica, f
 void ls_driver_set_residual(struct ls_driver *driver, uint32_t replica, const float *values)
 {
     copy_residual(&driver->members[replica], NULL, values);
+}
+
+// ---- What all ranks share, for checkpoints ----
+
+uint64_t ls_driver_shared_bytes(const struct ls_driver *driver)
+{
+    uint64_t bytes = 0;
+    for (const struct ls_filtered *own = driver->members[0].filtered_ranges; own; own = own->next)
+        bytes += own->plan->shared_bytes;
+    return bytes;
+}
+
+void ls_driver_read_shared(const struct ls_driver *driver, uint8_t *out)
+{
+    const struct ls_filtered *own = driver->members[0].filtered_ranges;
+    for (; own; out += own->plan->shared_bytes, own = own->next)
+        memcpy(out, own->shared, own->plan->shared_bytes);
+}
+
+void ls_driver_set_shared(struct ls_driver *driver, uint32_t replica, const uint8_t *values)
+{
+    struct ls_filtered *own = driver->members[replica].filtered_ranges;
+    for (; own; values += own->plan->shared_bytes, own = own->next)
+        memcpy(own->shared, values, own->plan->shared_bytes);
 }

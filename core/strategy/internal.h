@@ -24,6 +24,7 @@ struct ls_driver_member {
     // One a bucket, NULL: it is reduced as it is. NULL: no filter sums whole buckets.
     struct ls_filtered **filtered;
     struct ls_filtered *filtered_ranges; // a list of all that a filter sums, these among them
+    bool filters; // the filter works in the step under way, or did in the last one
     struct ls_memory halves; // of LS_BUFFER_REDUCED, that travel; nowhere: plans have their own
     struct ls_collective_plan **broadcast; // one a root that was asked for
     struct ls_collective_plan **totals; // one a total of the plan; NULL: none are added up
@@ -224,7 +225,13 @@ LS_STATUS ls_driver_check_filter(const struct ls_driver *driver);
 LS_STATUS ls_driver_attach_filter(struct ls_driver *driver, uint32_t replica);
 void ls_driver_close_filter(struct ls_driver_member *member);
 LS_STATUS ls_driver_try_filter(const struct ls_driver_member *member);
-// Of a bucket that is filtered; NULL: it is not, and must be reduced as it is.
+// Whether the filter works in this step: it may begin after some updates.
+bool ls_driver_filters_step(const struct ls_driver_member *member, uint64_t step);
+// Whether some step must reduce as it is what the filter takes later.
+bool ls_driver_begins_plain(const struct ls_driver *driver);
+// Whether some step must reduce this bucket as it is.
+bool ls_driver_reduces_plain(const struct ls_driver_member *member, uint32_t bucket);
+// Of a bucket that is filtered in the step under way; NULL: it must be reduced as it is.
 struct ls_filtered *ls_driver_filtered(const struct ls_driver_member *member, uint32_t bucket);
 
 // What a filter is to sum.

@@ -425,6 +425,7 @@ struct ls_strategy_collective {
     struct ls_strategy_collective *next; // of the member
     struct ls_collective_plan *plan; // NULL: nothing is to be done
     struct ls_filtered *filtered; // NULL: no filter sums it
+    bool by_filter; // what was begun: until it begins to work, `plan` sums
     bool counts_at_once; // what a filter has summed, whatever becomes of the step
     bool writes_parameters;
     bool keeps; // of what it leaves in the slot of `bucket`, the replica keeps its part
@@ -587,7 +588,8 @@ static int32_t range_prepare(const struct ls_strategy_host *table, uint32_t repl
     enum ls_status status = LS_OK;
     if (!nothing && may_be_filtered(driver, operation))
         status = open_filtered(member, operation, range, label, collective);
-    if (!status && !collective->added && !nothing && !collective->filtered)
+    if (!status && !collective->added && !nothing &&
+        (!collective->filtered || ls_driver_begins_plain(driver)))
         status = ls_collective_plan_open(member->communicator, &call, sums ? "sums" : label,
                                          &collective->plan);
     if (!status && collective->plan)
@@ -613,7 +615,8 @@ static int32_t range_start(const struct ls_strategy_host *table, uint32_t replic
     enum ls_status status = collective->sums ? start_counts(member) : LS_OK;
     if (!status && collective->fills)
         status = ls_replica_fill_slot(member->replica, collective->bucket);
-    if (!status && collective->filtered) {
+    collective->by_filter = collective->filtered && member->filters;
+    if (!status && collective->by_filter) {
         member->bytes += ls_driver_filtered_bytes(collective->filtered);
         return (int32_t)ls_driver_begin_filtered(member, collective->filtered);
     }
@@ -631,13 +634,13 @@ static int32_t range_wait(const struct ls_strategy_host *table, uint32_t replica
         return LS_FAILED;
     member->touched = member->touched || (collective->writes_parameters && !collective->fills);
     enum ls_status status = collective->sums ? wait_for_counts(member) : LS_OK;
-    if (!status && collective->plan)
+    if (!status && collective->plan && !collective->by_filter)
         status = ls_collective_wait(collective->plan);
-    if (!status && collective->filtered)
+    if (!status && collective->by_filter)
         status = ls_driver_finish_filtered(member, collective->filtered);
-    if (!status && collective->filtered && collective->counts_at_once)
+    if (!status && collective->by_filter && collective->counts_at_once)
         ls_driver_settle_filtered(collective->filtered);
-    if (!status && collective->keeps && !collective->filtered)
+    if (!status && collective->keeps && !collective->by_filter)
         status = ls_replica_keep_gradients(member->replica, collective->bucket);
     if (!status && collective->fills)
         status = ls_replica_refresh_slot(member->replica, collective->bucket);

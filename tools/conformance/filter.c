@@ -43,7 +43,7 @@ struct rank {
     unsigned char *memory; // all arrays, with margins
     uint64_t bytes;
     float *x, *result, *delivered, *gradient, *residual;
-    uint8_t *scratch;
+    uint8_t *scratch, *shared;
 };
 
 struct trial {
@@ -82,7 +82,8 @@ static bool allocate(struct rank *rank)
     const uint64_t vector = rank->plan->call.count * sizeof(float);
     float **const vectors[] = {&rank->x, &rank->result, &rank->delivered, &rank->gradient,
                                &rank->residual};
-    rank->bytes = MARGIN + 5 * room(vector) + room(rank->plan->scratch_bytes);
+    rank->bytes = MARGIN + 5 * room(vector) + room(rank->plan->scratch_bytes) +
+                  room(rank->plan->shared_bytes);
     rank->memory = aligned_alloc(64, rank->bytes);
     if (!rank->memory)
         return false;
@@ -91,6 +92,7 @@ static bool allocate(struct rank *rank)
     for (size_t i = 0; i < sizeof(vectors) / sizeof(*vectors); i++, at += room(vector))
         *vectors[i] = memset(at, 0, vector);
     rank->scratch = at;
+    rank->shared = memset(at + room(rank->plan->scratch_bytes), 0, rank->plan->shared_bytes);
     return true;
 }
 
@@ -110,12 +112,14 @@ static bool has_margins(const struct rank *rank)
     for (size_t i = 0; i < sizeof(vectors) / sizeof(*vectors); i++)
         good = good && is_marked((const unsigned char *)vectors[i], vector, room(vector));
     return good &&
-           is_marked(rank->scratch, rank->plan->scratch_bytes, room(rank->plan->scratch_bytes));
+           is_marked(rank->scratch, rank->plan->scratch_bytes, room(rank->plan->scratch_bytes)) &&
+           is_marked(rank->shared, rank->plan->shared_bytes, room(rank->plan->shared_bytes));
 }
 
 static bool same_plans(const struct ls_filter_plan *a, const struct ls_filter_plan *b)
 {
     bool same = a->stage_count == b->stage_count && a->scratch_bytes == b->scratch_bytes &&
+                a->shared_bytes == b->shared_bytes &&
                 a->call.variable_count == b->call.variable_count;
     for (uint32_t i = 0; same && i < a->call.variable_count; i++)
         same = a->taken[i] == b->taken[i];
@@ -240,7 +244,8 @@ static bool run_stage(struct trial *trial, uint32_t number)
                                                 .x = rank->x,
                                                 .result = rank->result,
                                                 .delivered = rank->delivered,
-                                                .scratch = rank->scratch};
+                                                .scratch = rank->scratch,
+                                                .shared = rank->shared};
         const int32_t status =
             trial->options->filter->run(&rank->plan->call, &memory, stage->function);
         if (status)
@@ -263,6 +268,9 @@ static bool check_ranks(struct trial *trial, bool finite)
     const struct rank *first = &trial->ranks[0];
     for (uint32_t i = 0; i < trial->world; i++) {
         struct rank *rank = &trial->ranks[i];
+        if (memcmp(rank->shared, first->shared, first->plan->shared_bytes) != 0)
+            return ls_tally_blame(trial->tally,
+                                  "the shared memory of rank %u is not that of rank 0", i);
         for (uint64_t k = 0; k < rank->plan->call.count; k++) {
             if (!same_bits(rank->result[k], first->result[k]))
                 return ls_tally_blame(trial->tally,
