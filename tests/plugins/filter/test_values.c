@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the filters make of values, against the plain definition of their formats.
 #include "core/base/random.h"
-#include "core/filter/filter.h"
 #include "core/loader/loader.h"
+#include "tests/plugins/filter/ranks.h"
 #include "tests/support/suite.h"
 
-#include <check.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define COUNT 1000 // no multiple of the blocks
 #define BLOCK 48
@@ -16,9 +13,8 @@
 #define PART 336 // of a rank: 7 of the 21 blocks
 
 static struct ls_loader *loader;
-static struct ls_filter_plan *plan;
-static float x[WORLD][COUNT], result[WORLD][COUNT], delivered[WORLD][COUNT];
-static uint8_t *scratch[WORLD];
+static struct ranks ranks;
+static float *x[WORLD], *result[WORLD], *delivered[WORLD];
 
 static void open_filter(const char *text)
 {
@@ -31,12 +27,11 @@ static void open_filter(const char *text)
     ck_assert_int_eq(ls_loader_create(NULL, &loader), LS_OK);
     ck_assert_int_eq(ls_loader_open_text(loader, "--compress", LS_KIND_FILTER, text, &opened),
                      LS_OK);
-    ck_assert_int_eq(ls_filter_plan_create(opened->interface, opened->host, "filter", WORLD,
-                                           &variable, 1, NULL, &plan),
-                     LS_OK);
+    ranks_open(&ranks, opened->interface, opened->host, WORLD, &variable, 1);
     for (uint32_t i = 0; i < WORLD; i++) {
-        scratch[i] = aligned_alloc(64, (plan->scratch_bytes + 63) / 64 * 64);
-        ck_assert_ptr_nonnull(scratch[i]);
+        x[i] = ranks.of[i].x;
+        result[i] = ranks.of[i].result;
+        delivered[i] = ranks.of[i].delivered;
         for (uint64_t k = 0; k < COUNT; k++)
             x[i][k] = (float)(ls_random_normal(7 + i, k) * pow(10, (double)(k % 11) - 8));
     }
@@ -46,40 +41,8 @@ static void open_filter(const char *text)
 
 static void close_filter(void)
 {
-    for (uint32_t i = 0; i < WORLD; i++)
-        free(scratch[i]);
-    ls_filter_plan_destroy(plan);
+    ranks_close(&ranks);
     ls_loader_destroy(loader);
-}
-
-// The collectives of these filters: bytes of equal blocks.
-static void exchange(const struct ls_filter_stage *stage)
-{
-    const uint64_t block = stage->count / WORLD;
-    uint8_t *all = malloc(WORLD * stage->count);
-    ck_assert_ptr_nonnull(all);
-    for (uint32_t i = 0; i < WORLD; i++)
-        memcpy(all + i * stage->count, scratch[i] + stage->offset, stage->count);
-    for (uint32_t i = 0; i < WORLD; i++)
-        for (uint32_t k = 0; k < WORLD; k++)
-            memcpy(scratch[i] + stage->offset + k * block,
-                   all + k * stage->count + (stage->operation == LS_ALL_TO_ALL ? i : k) * block,
-                   block);
-    free(all);
-}
-
-static void run(void)
-{
-    for (uint32_t number = 0; number < plan->stage_count; number++) {
-        const struct ls_filter_stage *stage = &plan->stages[number];
-        if (stage->collective)
-            exchange(stage);
-        for (uint32_t i = 0; !stage->collective && i < WORLD; i++) {
-            const struct ls_filter_memory memory = {sizeof(memory), i,         x[i], result[i],
-                                                    delivered[i],   scratch[i]};
-            ck_assert_int_eq(plan->interface->run(&plan->call, &memory, stage->function), LS_OK);
-        }
-    }
 }
 
 // A format: its numbers that are not negative, in ascending order.
@@ -140,7 +103,7 @@ static void check_format(const struct format *format)
 {
     float rounded[WORLD][COUNT], sum[COUNT], twice[COUNT];
     open_filter(format->text);
-    run();
+    ranks_step(&ranks);
     for (uint32_t i = 0; i < WORLD; i++)
         round_blocks(format, x[i], rounded[i]);
     for (uint64_t k = 0; k < COUNT; k++) {
@@ -180,7 +143,7 @@ TEST(topk_adds_the_largest_of_each_rank)
 {
     float sum[COUNT] = {0};
     open_filter("topk:fraction=0.037");
-    run();
+    ranks_step(&ranks);
     for (uint32_t i = 0; i < WORLD; i++)
         for (uint64_t k = 0; k < COUNT; k++) {
             uint64_t before = 0;
