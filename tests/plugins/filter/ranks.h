@@ -36,9 +36,9 @@ static void ranks_open(struct ranks *ranks, const struct ls_filter_interface *in
                        const struct ls_filter_variable *variables, uint32_t count)
 {
     *ranks = (struct ranks){.world = world};
-    ck_assert_int_eq(
-        ls_filter_plan_create(interface, host, "filter", world, variables, count, &ranks->plan),
-        LS_OK);
+    ck_assert_int_eq(ls_filter_plan_create(interface, host, "filter", world, variables, count, NULL,
+                                           &ranks->plan),
+                     LS_OK);
     const uint64_t vector = ranks->plan->call.count * sizeof(float);
     for (uint32_t i = 0; i < world; i++)
         ranks->of[i] = (struct rank){.x = ranks_memory(vector),
