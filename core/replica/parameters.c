@@ -132,6 +132,26 @@ enum ls_status ls_replica_export(struct ls_replica *replica, uint32_t index, con
     return status;
 }
 
+enum ls_status ls_replica_import(struct ls_replica *replica, uint32_t index, const float *from,
+                                 float *out)
+{
+    const uint32_t place = find_place(replica, index);
+    const uint64_t bytes = replica->plan->places[place].bytes;
+    if (ls_device_in_host_memory(replica->device))
+        return ls_plan_import(replica->plan, place, from, ls_host_memory(out));
+    const struct ls_memory room = take_room(replica, bytes);
+    enum ls_status status =
+        ls_memory_is_null(room)
+            ? LS_OUT_OF_MEMORY
+            : ls_device_copy(replica->device, room, ls_host_memory(out), bytes, NULL);
+    if (!status)
+        status = ls_plan_import(replica->plan, place, from, room);
+    if (!status)
+        status = ls_device_copy(replica->device, ls_host_memory(out), room, bytes, NULL);
+    give_room(replica, room);
+    return status;
+}
+
 enum ls_status ls_replica_copy_part(struct ls_replica *replica, uint32_t to, uint32_t from,
                                     uint32_t index)
 {

@@ -406,6 +406,9 @@ LS_STATUS ls_replica_get_buffer(struct ls_replica *replica, uint32_t buffer, uin
 // place, in host memory, aligned to LS_ALIGNMENT. [replica thread]
 LS_STATUS ls_replica_export(struct ls_replica *replica, uint32_t index, const float *from,
                             float *out);
+// And back: `out`, too, is aligned, and what pads it keeps its values. [replica thread]
+LS_STATUS ls_replica_import(struct ls_replica *replica, uint32_t index, const float *from,
+                            float *out);
 // Of a parameter of which the replica holds the same part in both buffers.
 LS_STATUS ls_replica_copy_part(struct ls_replica *replica, uint32_t to, uint32_t from,
                                uint32_t index);

@@ -16,8 +16,7 @@
 #include "core/train/fit.h"
 #include "core/run/workers.h"
 #include "core/train/model_calls.h"
-#include "core/train/owed.h"
-#include "core/train/session_rounds.h"
+#include "core/train/rank_values.h"
 #include "core/train/session_values.h"
 
 #include <dirent.h>
@@ -71,7 +70,6 @@ struct ls_checkpoints {
     bool takes_over; // from a chief that was lost
     int lock; // open file that no other training has locked; -1: none
     struct ls_checkpoint_image image;
-    float *owed; // by all ranks, while one is taken; NULL: there is no filter
     // What is being written beside the training.
     pthread_t writer;
     bool writing;
@@ -351,9 +349,7 @@ enum ls_status ls_checkpoints_begin(struct ls_fit *fit)
         }
     }
     if (fit->resumed.file && !status)
-        status = ls_session_give_rounds(fit->session, fit->resumed.file);
-    if (!status)
-        status = ls_owed_resume(fit);
+        status = ls_rank_values_resume(fit->session, fit->resumed.file);
     ls_safetensors_close(fit->resumed.file);
     fit->resumed.file = NULL;
     if (!all)
@@ -688,8 +684,6 @@ enum ls_status ls_checkpoints_take(struct ls_fit *fit, bool ended,
     json_object_set_new(own, "callbacks", callbacks_json(fit, image, &status));
     json_object_set_new(own, "best", all && all->has_best ? json_real(all->best) : json_null());
     if (!status)
-        status = ls_owed_save(fit->session, all ? all->owed : NULL, image, own);
-    if (!status)
         return ls_checkpoint_describe(fit->model, own, image);
     json_decref(own);
     return status;
@@ -721,30 +715,28 @@ static enum ls_status find_path(struct ls_fit *fit, char **out)
 // Whether a checkpoint has something of each worker, so that all of them have to be there.
 static bool needs_all_workers(const struct ls_fit *fit)
 {
-    return ls_session_spreads_over_workers(fit->session) || ls_owed_over_workers(fit->session) ||
-           (ls_session_has_rounds(fit->session) &&
-            ls_cluster_workers(fit->run->workers.cluster) > 1);
+    return ls_session_spreads_over_workers(fit->session) ||
+           ls_rank_values_over_workers(fit->session);
 }
 
-// Another worker writes the file.
+// Another worker writes the file: first what ranks have of their own, then what is in parts, which
+// may be read while the file is written.
 static enum ls_status lend(struct ls_session *session)
 {
-    enum ls_status status = ls_session_lend(session, LS_TAKE_ALL);
-    if (!status)
-        status = ls_session_take_rounds(session, true, NULL);
-    return status == LS_OUT_OF_MEMORY ? LS_OK : status;
+    const enum ls_status status = ls_rank_values_save(session, true, NULL);
+    return status && status != LS_OUT_OF_MEMORY ? status : ls_session_lend(session, LS_TAKE_ALL);
 }
 
 // This one should, and cannot.
 static void decline(struct ls_session *session)
 {
+    (void)!ls_rank_values_save(session, false, NULL);
     ls_session_decline(session, LS_TAKE_ALL);
-    (void)!ls_session_take_rounds(session, false, NULL);
 }
 
 // Copies the model while the replicas rest; the file is written beside the training. Without a copy
 // it is written at once.
-static enum ls_status write_with_owed(struct ls_fit *fit, bool ended)
+static enum ls_status write_one(struct ls_fit *fit, bool ended)
 {
     struct ls_checkpoints *all = fit->checkpoints;
     char *path = NULL;
@@ -759,10 +751,13 @@ static enum ls_status write_with_owed(struct ls_fit *fit, bool ended)
     }
     ls_trace_begin(&take_span, 0);
     status = ls_checkpoints_take(fit, ended, &all->image);
-    if (status)
+    if (status) {
         decline(fit->session);
-    else
-        status = ls_session_take_rounds(fit->session, true, &all->image);
+    } else {
+        status = ls_rank_values_save(fit->session, true, &all->image);
+        if (status)
+            ls_session_decline(fit->session, LS_TAKE_ALL);
+    }
     ls_trace_end();
     if (status) {
         const bool goes_on = status == LS_OUT_OF_MEMORY && !(fit->session && fit->session->broken);
@@ -786,17 +781,6 @@ static enum ls_status write_with_owed(struct ls_fit *fit, bool ended)
     if (!all->writing) // without a thread it is written here
         write_image(all);
     return LS_OK;
-}
-
-static enum ls_status write_one(struct ls_fit *fit, bool ended)
-{
-    struct ls_checkpoints *all = fit->checkpoints;
-    enum ls_status status = ls_owed_collect(fit->session, &all->owed);
-    if (!status)
-        status = write_with_owed(fit, ended);
-    free(all->owed);
-    all->owed = NULL;
-    return status;
 }
 
 // ---- When ----

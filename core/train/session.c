@@ -11,6 +11,7 @@
 #include "core/base/watchdog.h"
 #include "core/model/learned_classes.h"
 #include "core/model/pixels.h"
+#include "core/train/rank_values.h"
 #include "core/train/session_values.h"
 
 #include <stdio.h>
@@ -939,12 +940,49 @@ static enum ls_status suits(struct ls_session *session, const struct ls_session_
     return agree_on_lack(session, has_layouts(session, need, out));
 }
 
-// Its values are in the order of the old layouts.
-static void warn_of_owed(const struct ls_session *session)
+static enum ls_status open_anew(struct ls_model *model, const struct ls_session_need *need)
 {
-    if (session->driver && ls_driver_residual_count(session->driver))
-        ls_warn("--compress", "this batch, or what is trained, needs replicas anew: what they "
-                              "owed to the sums of gradients is left out");
+    static _Atomic uint64_t sessions;
+    struct ls_session *session = calloc(1, sizeof(*session));
+    if (!session)
+        return LS_OUT_OF_MEMORY;
+    enum ls_status status =
+        ls_weighting_init(&session->weighting, ls_cluster_count(model->run->workers.cluster));
+    if (status) {
+        free(session);
+        return status;
+    }
+    session->number = atomic_fetch_add(&sessions, 1) + 1;
+    session->model = model;
+    session->run = model->run;
+    session->cluster = model->run->workers.cluster;
+    session->need = *need;
+    model->session = session;
+    session->run->session_count++;
+    status = open_session(session);
+    session->broken = session->broken || status;
+    return status;
+}
+
+// Another batch needs replicas of other layouts: what they have goes by the host.
+static enum ls_status replace(struct ls_model *model, const struct ls_session_need *need)
+{
+    struct ls_checkpoint_image kept = {0};
+    enum ls_status status = ls_model_take(model, LS_TAKE_ALL);
+    if (!status && model->session && !model->session->broken)
+        status = ls_rank_values_keep(model->session, &kept);
+    const enum ls_status closed = ls_session_close(model);
+    const bool rounds = !model->assigned; // else variables were set
+    status = status ? status : closed;
+    if (!status)
+        status = open_anew(model, need);
+    if (!status && kept.count && !need->training_examples)
+        ls_warn("train", "this evaluation needs replicas anew: what they owed to the sums of "
+                         "gradients, and a round under way, is left out");
+    else if (!status && kept.count)
+        status = ls_rank_values_put_back(model->session, rounds, &kept);
+    ls_checkpoint_finish(&kept);
+    return status;
 }
 
 static enum ls_status make_ready(struct ls_model *model, const struct ls_session_need *need)
@@ -957,43 +995,21 @@ static enum ls_status make_ready(struct ls_model *model, const struct ls_session
     requested.microbatches = need->microbatches ? need->microbatches : 1;
     if (division.shards)
         requested.microbatches = ls_most_shards(&division);
-    if (model->session) {
-        if (!need->training_examples) // those of the last fit stay as they are
-            requested.microbatches = model->session->need.microbatches;
-        bool fits = false;
-        enum ls_status status = suits(model->session, &requested, &fits);
-        if (!status && fits) {
-            model->session->need = requested;
-            status = make_programs_of_all(model->session);
-            return status ? status : ls_session_give_assigned(model->session);
-        }
-        if (!status)
-            status = ls_model_take(model, LS_TAKE_ALL);
-        warn_of_owed(model->session);
-        const enum ls_status closed = ls_session_close(model);
-        if (status || closed)
-            return status ? status : closed;
-    }
-    struct ls_session *session = calloc(1, sizeof(*session));
-    if (!session)
-        return LS_OUT_OF_MEMORY;
-    enum ls_status status =
-        ls_weighting_init(&session->weighting, ls_cluster_count(model->run->workers.cluster));
+    if (!model->session)
+        return open_anew(model, &requested);
+    if (!need->training_examples) // those of the last fit stay as they are
+        requested.microbatches = model->session->need.microbatches;
+    bool fits = false;
+    enum ls_status status = suits(model->session, &requested, &fits);
     if (status) {
-        free(session);
-        return status;
+        const enum ls_status closed = ls_session_close(model);
+        return closed ? closed : status;
     }
-    static _Atomic uint64_t sessions;
-    session->number = atomic_fetch_add(&sessions, 1) + 1;
-    session->model = model;
-    session->run = model->run;
-    session->cluster = model->run->workers.cluster;
-    session->need = requested;
-    model->session = session;
-    session->run->session_count++;
-    status = open_session(session);
-    session->broken = session->broken || status;
-    return status;
+    if (!fits)
+        return replace(model, &requested);
+    model->session->need = requested;
+    status = make_programs_of_all(model->session);
+    return status ? status : ls_session_give_assigned(model->session);
 }
 
 // The device was nobody's choice, and lacks something that the model needs.
