@@ -61,10 +61,7 @@ const struct ls_hint ls_elsewhere[] = {
     {"PostLocalSGD", "it is `local-sgd` here, with the option steps=H", STRATEGY},
     {"StreamingDiLoCo OpenDiLoCo hivemind torchft",
      "DiLoCo is `diloco` here; with the options fragments=F and delay=D it streams", STRATEGY},
-    {"PowerSGD",
-     "not available; a filter can add it (lockstep plugin new NAME --kind=filter); the nearest is "
-     "--compress=topk",
-     STRATEGY},
+    {"PowerSGD", "it is a filter here: --compress=powersgd", STRATEGY},
     {"NcclAllReduce", "it is `nccl` here, for --device=cuda", COLLECTIVE},
     {"HierarchicalCopyAllReduce", "it is `hierarchical-copy` here", COLLECTIVE},
     {"ReductionToOneDevice",

@@ -248,9 +248,12 @@ uint64_t ls_driver_store_steps(const struct ls_driver *driver);
 // "none". `seconds` (may be NULL): what that took.
 const char *ls_driver_schedule_check(const struct ls_driver *driver, double *seconds);
 
-// With a filter: its shared memory, of which all ranks have the same bits: that of all buckets, one
+// With a filter: its shared memory, of which all ranks have the same bits: that of all ranges, one
 // after the other. 0 bytes: there is none. Copied while the replicas rest. [main thread]
 uint64_t ls_driver_shared_bytes(const struct ls_driver *driver);
+// A hash of the filter, its options and what it filters: with another one the bytes mean something
+// else.
+LS_STATUS ls_driver_shared_key(const struct ls_driver *driver, uint64_t *out);
 void ls_driver_read_shared(const struct ls_driver *driver, uint8_t *out);
 void ls_driver_set_shared(struct ls_driver *driver, uint32_t replica, const uint8_t *values);
 

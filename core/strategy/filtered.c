@@ -16,6 +16,7 @@
 // range has all that it needs in memory of its own, so that others may write where it was.
 #include "core/strategy/internal.h"
 
+#include "core/base/hash.h"
 #include "core/base/log.h"
 #include "core/base/trace.h"
 #include "core/filter/filter.h"
@@ -652,6 +653,40 @@ uint64_t ls_driver_shared_bytes(const struct ls_driver *driver)
     for (const struct ls_filtered *own = driver->members[0].filtered_ranges; own; own = own->next)
         bytes += own->plan->shared_bytes;
     return bytes;
+}
+
+static void add_text(struct ls_hash *hash, const char *text)
+{
+    ls_hash_add(hash, text ? text : "", text ? strlen(text) + 1 : 1);
+}
+
+static void add_range(struct ls_hash *hash, const struct ls_filter_plan *plan)
+{
+    for (uint32_t i = 0; i < plan->call.variable_count; i++) {
+        const struct ls_filter_variable *variable = &plan->variables[i];
+        ls_hash_add(hash, variable->dims, sizeof(variable->dims));
+        ls_hash_add(hash, &variable->count, sizeof(variable->count));
+        ls_hash_add(hash, &variable->plain, sizeof(variable->plain));
+    }
+    ls_hash_add(hash, &plan->shared_bytes, sizeof(plan->shared_bytes));
+}
+
+enum ls_status ls_driver_shared_key(const struct ls_driver *driver, uint64_t *out)
+{
+    const struct ls_driver_plugin *filter = &driver->options.filter;
+    struct ls_hash *hash = ls_hash_create();
+    if (!hash)
+        return LS_OUT_OF_MEMORY;
+    add_text(hash, filter->plugin->name);
+    for (const struct ls_plugin_option *i = filter->plugin->options; i && i->name; i++) {
+        add_text(hash, i->name);
+        add_text(hash, filter->host->option(filter->host, i->name));
+    }
+    for (const struct ls_filtered *own = driver->members[0].filtered_ranges; own; own = own->next)
+        add_range(hash, own->plan);
+    *out = ls_hash_get(hash);
+    ls_hash_destroy(hash);
+    return LS_OK;
 }
 
 void ls_driver_read_shared(const struct ls_driver *driver, uint8_t *out)

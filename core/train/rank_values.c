@@ -4,6 +4,7 @@
 
 #include "core/base/log.h"
 #include "core/base/memory.h"
+#include "core/train/filter_memory.h"
 #include "core/train/session_values.h"
 
 #include <stdio.h>
@@ -293,6 +294,8 @@ static enum ls_status save_all(struct moving *moving, struct ls_checkpoint_image
         moving->kind = &kinds[i];
         status = save_kind(moving, image, &short_of);
     }
+    if (!status && image && ls_filter_memory_save(moving->session, image))
+        short_of = true;
     return !status && short_of ? LS_OUT_OF_MEMORY : status;
 }
 
@@ -481,6 +484,8 @@ static enum ls_status give_all(struct ls_session *session, struct source *from, 
         if (!is(&moving, ROUND) || (same && rounds))
             status = give_kind(&moving, from);
     }
+    if (!status)
+        status = ls_filter_memory_give(session, from->file, from->kept);
     finish_moving(&moving);
     free(from->marks);
     free(from->values);

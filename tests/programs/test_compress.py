@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+import shutil
 import subprocess
 
 from support import DONE, UNAVAILABLE, USAGE, ProgramTest, main, tensors
@@ -11,7 +12,8 @@ SOURCE = os.environ["LOCKSTEP_SOURCE"]
 COMPILER = shlex.split(os.environ["LOCKSTEP_COMPILER"])
 SANITIZE = os.environ["LOCKSTEP_SANITIZE"]
 DILOCO = "--strategy=diloco:steps=4,fragments=2,delay=1,mix=0.5"
-FILTERS = ("int8:block=100", "fp8:format=e4m3", "fp8:format=e5m2,block=1000", "topk:fraction=0.05")
+FILTERS = ("int8:block=100", "fp8:format=e4m3", "fp8:format=e5m2,block=1000", "topk:fraction=0.05", "powersgd:rank=3,start=2")
+POWERSGD = FILTERS[4]
 SAME = ("losses", "parameter_hashes")
 
 
@@ -52,7 +54,7 @@ class Compress(ProgramTest):
     def test_a_resumed_training_has_the_same_bits(self):
         """That of diloco goes on while a difference is under way."""
         for text, workers, strategy in (("int8", 1, "ring"), ("topk:fraction=0.01", 2, "ring"), ("int8", 2, "sharded:stage=3"),
-                                        ("int8", 1, DILOCO[11:])):
+                                        (POWERSGD, 2, "sharded:stage=2"), ("powersgd:rank=3,start=6", 1, "ring"), ("int8", 1, DILOCO[11:])):
             with self.subTest(text=text, strategy=strategy):
                 more = ("--compress=" + text, "--strategy=" + strategy, *(() if workers > 1 else ("--replicas=2",)))
                 folder = "--checkpoint-dir=" + self.path(strategy[:4] + text[:4])
@@ -115,6 +117,55 @@ class Compress(ProgramTest):
         same = sum(abs(a - b) <= 1e-5 * scale for a, b in zip(found["one"][72:], found["two"][72:]))
         self.assertGreaterEqual(same, 72 - 2 * 2 * 2)
 
+    def shared(self, folder):
+        found = {name: values for name, (_, values) in tensors(self.files(folder)[-1]).items() if name.startswith("filter/shared_")}
+        self.assertEqual(len(found), 1)
+        return found
+
+    def test_what_a_filter_keeps_goes_to_another_world_but_not_to_other_options(self):
+        """The same weights, batch and Q make the same Q for two replicas and for three, but for roundings; what is owed is little, as the
+        filter has made one step."""
+        left_out = "what the filter had learnt (--compress) is left out"
+        self.run_it(3, "--replicas=2", "--compress=" + POWERSGD, "--checkpoint-dir=" + self.path("begun"))
+        kept, found = self.shared("begun"), {}
+        self.assertGreater(sum(value != 0 for value in list(kept.values())[0]), 100)
+        for replicas, device, text in ((2, "cpu", POWERSGD), (3, "cpu", POWERSGD), (2, "reference", POWERSGD), (2, "cpu", POWERSGD + "1")):
+            case = f"{replicas}{device}{len(text)}"
+            shutil.copytree(self.path("begun"), self.path(case))
+            outcome = self.lockstep("train", *self.options(4), f"--replicas={replicas}", "--device=" + device, "--compress=" + text,
+                                    "--checkpoint-dir=" + self.path(case), "--resume")
+            self.assertEqual(outcome.code, DONE, outcome.err)
+            self.assertEqual(left_out in outcome.err, text != POWERSGD, outcome.err)
+            found[case] = self.shared(case)
+        wanted, *others, anew = found.values()
+        self.assertEqual(wanted.keys(), kept.keys())
+        values = list(wanted.values())[0]
+        for other in others:
+            self.assertEqual(other.keys(), kept.keys())
+            difference = max(abs(a - b) for a, b in zip(values, list(other.values())[0]))
+            self.assertLess(difference, 1e-3 * max(map(abs, values)))
+        self.assertEqual(set(list(anew.values())[0]), {0.0}) # it begins after 21 updates
+
+    def test_a_filter_that_begins_later(self):
+        """Before, a training has the bits and the bytes of one without a filter."""
+        for strategy in ("ring", "sharded:stage=2"):
+            plain = self.run_it(8, "--replicas=2", "--strategy=" + strategy)
+            begun = self.run_it(8, "--replicas=2", "--strategy=" + strategy, "--compress=powersgd:start=5")
+            self.assertEqual(begun["losses"][:6], plain["losses"][:6])
+            self.assertNotEqual(begun["losses"][6:], plain["losses"][6:])
+            never = self.run_it(8, "--replicas=2", "--strategy=" + strategy, "--compress=powersgd:start=8")
+            self.assertEqual(self.hash_and_losses(never), self.hash_and_losses(plain))
+            self.assertEqual(never["communication"]["bytes_per_step_per_rank"], plain["communication"]["bytes_per_step_per_rank"])
+
+    def test_a_network_of_convolutions(self):
+        """Whose kernels the device keeps in an order of its own."""
+        runs = [self.run_it(12, "--replicas=2", "--device=" + device, "--compress=" + text, model="cnn-small")
+                for text in (POWERSGD, "powersgd:start=99") for device in ("cpu", "reference")]
+        for a, b in zip(*(run["losses"] for run in runs[:2])):
+            self.assertAlmostEqual(a, b, delta=1e-3 * a)
+        self.assertLess(runs[0]["communication"]["bytes_per_step_per_rank"], 0.6 * runs[2]["communication"]["bytes_per_step_per_rank"])
+        self.assertLess(abs(runs[0]["losses"][-1] - runs[2]["losses"][-1]), 0.1 * runs[2]["losses"][-1])
+
     def test_what_was_owed_is_not_forgotten_in_silence(self):
         folder = "--checkpoint-dir=" + self.path("owed")
         self.run_it(2, "--replicas=2", "--compress=int8", folder)
@@ -168,7 +219,7 @@ class Compress(ProgramTest):
     def test_a_loss_scale_changes_nothing_of_what_is_owed(self):
         """A power of two that grows in between; x and what is left of it have exponents of their own."""
         for strategy in ("mirrored", "sharded:stage=2"):
-            for text in ("int8", "topk:fraction=0.01"):
+            for text in ("int8", "topk:fraction=0.01", POWERSGD):
                 with self.subTest(strategy=strategy, text=text):
                     plain, scaled = (self.run_it(10, "--replicas=2", "--strategy=" + strategy, "--compress=" + text, *more)
                                      for more in ((), ("--loss-scale=dynamic:initial_scale=1024,dynamic_growth_steps=3",)))
@@ -220,7 +271,8 @@ class Compress(ProgramTest):
                 self.refused(USAGE, "train", *self.options(1, "--replicas=2", "--compress=int8", *more), says=(says,))
         for text, code, says in (("int8:block=0", USAGE, "block=0: expected 1 to"), ("topk:fraction=2", USAGE, "fraction=2"),
                                  ("fp8:format=e1m6", USAGE, "e4m3, e5m2"), ("int8:blok=9", USAGE, "block"),
-                                 ("powersgd", UNAVAILABLE, "filters fp8, int8, topk")):
+                                 ("powersgd:start=1", USAGE, "start=1: expected 2 updates or more"), ("powersgd:rank=0", USAGE, "rank=0: expected 1 to"),
+                                 ("dgc", UNAVAILABLE, "filters fp8, int8, powersgd, topk")):
             with self.subTest(text):
                 self.refused(code, "train", *self.options(1, "--replicas=2", "--compress=" + text), says=(says,))
 
