@@ -61,7 +61,8 @@ static const struct argument table[] = {
      .idle = ARGUMENT_IDLE_ONE_REPLICA | ARGUMENT_IDLE_UNTRAINED},
     {"compress", "FILTER[:option=value,...]", NULL,
      "how gradients travel with fewer bytes, such as int8:block=256, fp8:format=e5m2, "
-     "topk:fraction=0.01 or powersgd:rank=2,start=1000; what a step rounds away is added to the next; under mirrored, "
+     "topk:fraction=0.01 or powersgd:rank=2,start=1000; what a step rounds away is added to the "
+     "next; under mirrored, "
      "multi-worker-mirrored, sharded, local-sgd, diloco; `lockstep list filters` lists them",
      .idle = ARGUMENT_IDLE_ONE_REPLICA | ARGUMENT_IDLE_UNTRAINED},
     {"reproducible", "SHARDS", NULL,

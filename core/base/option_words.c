@@ -39,7 +39,6 @@ static const struct row {
     {"initial-weights", "ls_load_weights", "load_weights", CALL},
     {"insecure", "insecure", NULL, SWITCH},
     {"join-deadline", "join_seconds", NULL, NUMBER},
-    {"kind", NULL, NULL, TEXT},
     {"learning-rate-schedule", "learning_rate_schedule", NULL, TEXT},
     {"loss", "loss", NULL, TEXT},
     {"loss-scale", "loss_scale", NULL, TEXT},

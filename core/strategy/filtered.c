@@ -85,11 +85,9 @@ bool ls_driver_begins_plain(const struct ls_driver *driver)
     return ls_driver_filters(driver) && begins(driver);
 }
 
-bool ls_driver_filters_step(const struct ls_driver_member *member, uint64_t step)
+bool ls_driver_filters_update(const struct ls_driver *driver, uint64_t update)
 {
-    const struct ls_driver *driver = member->driver;
-    return ls_driver_filters(driver) &&
-           ls_driver_next_update(driver, member->index, step) > begins(driver);
+    return ls_driver_filters(driver) && update > begins(driver);
 }
 
 // ---- What it needs ----

@@ -225,8 +225,8 @@ LS_STATUS ls_driver_check_filter(const struct ls_driver *driver);
 LS_STATUS ls_driver_attach_filter(struct ls_driver *driver, uint32_t replica);
 void ls_driver_close_filter(struct ls_driver_member *member);
 LS_STATUS ls_driver_try_filter(const struct ls_driver_member *member);
-// Whether the filter works in this step: it may begin after some updates.
-bool ls_driver_filters_step(const struct ls_driver_member *member, uint64_t step);
+// Whether the filter works for this update of the weights, from 1: it may begin after some.
+bool ls_driver_filters_update(const struct ls_driver *driver, uint64_t update);
 // Whether some step must reduce as it is what the filter takes later.
 bool ls_driver_begins_plain(const struct ls_driver *driver);
 // Whether some step must reduce this bucket as it is.

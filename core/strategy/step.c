@@ -413,7 +413,8 @@ static enum ls_status begin(struct ls_driver_member *member, const struct ls_rep
     member->update_ns_before = ls_replica_update_ns(member->replica);
     member->compute_ns = member->hook_ns = member->own_update_ns = member->bytes = 0;
     member->step = step;
-    member->filters = ls_driver_filters_step(member, step);
+    member->filters =
+        ls_driver_filters_update(driver, ls_driver_next_update(driver, member->index, step));
     member->learning_rate = learning_rate;
     if (batch->count < member->least_examples || !member->most_examples)
         member->least_examples = batch->count;

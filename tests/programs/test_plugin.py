@@ -365,6 +365,9 @@ class Promises(PluginTest):
         self.broken("filter", "ranks=1 primes, random", "neither in the sums nor owed", (decoded, decoded.replace("from_half(own[i])", "memory->x[i]")), filter="=1 primes")
         self.broken("filter", "ranks=2 primes, random", "wrote beside its memory", (
             "        return LS_OK;\n    }\n    for", "        memory->delivered[call->count] = 0;\n        return LS_OK;\n    }\n    for"), filter="=2 primes")
+        self.broken("filter", "ranks=2 a dense layer, random", "the shared memory of rank 1 is not that of rank 0", (
+            "        uint16_t *own =", "        memory->shared[0] = (uint8_t)memory->rank;\n        uint16_t *own ="), (
+                "    stages->scratch(stages, bytes);", "    stages->shared(stages, 1);\n    stages->scratch(stages, bytes);"), filter="=2 a dense")
         self.broken("filter", "ranks=2 a dense layer, random", "no multiple of 64", ("LS_SUM, 0, bytes)", "LS_SUM, 0, bytes - 2)"), filter="=2 a dense")
         self.broken("filter", "ranks=2 a dense layer, NaN", "the sum is finite", ("memory->result[i] = sum;", "memory->result[i] = sum == sum ? sum : 0;"), filter="=2 a dense")
 
