@@ -8,6 +8,7 @@
 //   round/notes_R        of the strategy on rank R
 //   round/momentum, round/difference  of all ranks
 //   filter/residual_R    what rank R still owes to the sums of gradients
+//   round/residual_R     with rounds: to the sums of differences
 //   filter/shared_KEY    what a filter keeps, equal on all ranks (core/train/filter_memory.h)
 //   ranks/variables      1 for each parameter of the graph that has values in them; 0: it is frozen
 //
