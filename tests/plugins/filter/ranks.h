@@ -33,10 +33,11 @@ static void *ranks_memory(uint64_t bytes)
 
 static void ranks_open(struct ranks *ranks, const struct ls_filter_interface *interface,
                        const struct ls_host *host, uint32_t world,
-                       const struct ls_filter_variable *variables, uint32_t count)
+                       const struct ls_filter_variable *variables, uint32_t count,
+                       const uint64_t *ends)
 {
     *ranks = (struct ranks){.world = world};
-    ck_assert_int_eq(ls_filter_plan_create(interface, host, "filter", world, variables, count, NULL,
+    ck_assert_int_eq(ls_filter_plan_create(interface, host, "filter", world, variables, count, ends,
                                            &ranks->plan),
                      LS_OK);
     const uint64_t vector = ranks->plan->call.count * sizeof(float);

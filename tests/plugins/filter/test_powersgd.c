@@ -69,7 +69,7 @@ TEST(the_decoded_gradient_is_that_of_pytorch)
     }
     variables[2] = (struct ls_filter_variable){
         .struct_size = sizeof(variables[2]), .ndims = 1, .dims = {24}, .count = 24, .plain = 1};
-    ranks_open(&ranks, opened->interface, opened->host, WORLD, variables, 3);
+    ranks_open(&ranks, opened->interface, opened->host, WORLD, variables, 3, NULL);
     ck_assert_uint_eq(ranks.plan->call.variable_count, 2); // not the bias
     ck_assert(((const struct ls_filter_interface *)opened->interface)->begins(opened->host) == 2);
     for (uint32_t rank = 0; rank < WORLD; rank++) {
@@ -137,7 +137,7 @@ TEST(a_direction_that_is_lost_begins_anew)
     const struct ls_filter_variable variable = {
         .struct_size = sizeof(variable), .ndims = 2, .dims = {40, 20}, .count = 800, .plain = 1};
     const struct ls_opened_plugin *opened = open_filter("powersgd:rank=3,start=2");
-    ranks_open(&ranks, opened->interface, opened->host, WORLD, &variable, 1);
+    ranks_open(&ranks, opened->interface, opened->host, WORLD, &variable, 1, NULL);
     for (uint64_t step = 0; step < 6; step++) {
         fill(step);
         ranks_step(&ranks);

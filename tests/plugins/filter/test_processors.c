@@ -51,7 +51,7 @@ static void open_built(struct built *built, const char *name, const char *proces
     built->plugin = find();
     built->host =
         (struct ls_host){.struct_size = sizeof(built->host), .context = built, .option = option};
-    ranks_open(&built->ranks, built->plugin->interface, &built->host, WORLD, variables, 2);
+    ranks_open(&built->ranks, built->plugin->interface, &built->host, WORLD, variables, 2, NULL);
     ck_assert_uint_eq(built->ranks.plan->call.variable_count, 2);
 }
 

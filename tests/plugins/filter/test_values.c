@@ -16,7 +16,7 @@ static struct ls_loader *loader;
 static struct ranks ranks;
 static float *x[WORLD], *result[WORLD], *delivered[WORLD];
 
-static void open_filter(const char *text)
+static void open_parts(const char *text, const uint64_t *ends)
 {
     const struct ls_opened_plugin *opened = NULL;
     const struct ls_filter_variable variable = {.struct_size = sizeof(variable),
@@ -27,7 +27,7 @@ static void open_filter(const char *text)
     ck_assert_int_eq(ls_loader_create(NULL, &loader), LS_OK);
     ck_assert_int_eq(ls_loader_open_text(loader, "--compress", LS_KIND_FILTER, text, &opened),
                      LS_OK);
-    ranks_open(&ranks, opened->interface, opened->host, WORLD, &variable, 1);
+    ranks_open(&ranks, opened->interface, opened->host, WORLD, &variable, 1, ends);
     for (uint32_t i = 0; i < WORLD; i++) {
         x[i] = ranks.of[i].x;
         result[i] = ranks.of[i].result;
@@ -37,6 +37,11 @@ static void open_filter(const char *text)
     }
     x[0][5] = 0;
     x[1][6] = -x[1][7]; // equal magnitudes
+}
+
+static void open_filter(const char *text)
+{
+    open_parts(text, NULL);
 }
 
 static void close_filter(void)
@@ -86,10 +91,11 @@ static double nearest(const struct format *format, float value)
     return copysign(format->numbers[best], (double)value);
 }
 
-static void round_blocks(const struct format *format, const float *values, float *out)
+static void round_part(const struct format *format, uint64_t first, uint64_t part_end,
+                       const float *values, float *out)
 {
-    for (uint64_t first = 0; first < COUNT; first += BLOCK) {
-        const uint64_t end = first + BLOCK < COUNT ? first + BLOCK : COUNT;
+    for (; first < part_end; first += BLOCK) {
+        const uint64_t end = first + BLOCK < part_end ? first + BLOCK : part_end;
         float largest = 0;
         for (uint64_t k = first; k < end; k++)
             largest = fmaxf(largest, fabsf(values[k]));
@@ -97,6 +103,11 @@ static void round_blocks(const struct format *format, const float *values, float
         for (uint64_t k = first; k < end; k++)
             out[k] = (float)nearest(format, values[k] / scale) * scale;
     }
+}
+
+static void round_blocks(const struct format *format, const float *values, float *out)
+{
+    round_part(format, 0, COUNT, values, out);
 }
 
 static void check_format(const struct format *format)
@@ -127,6 +138,42 @@ TEST(int8_rounds_to_the_nearest_whole_number)
 {
     const struct format format = whole_numbers();
     check_format(&format);
+}
+
+// The sum of what was delivered, in the order of the ranks, without another rounding; parts of any
+// length, one of them empty.
+TEST(int8_sums_parts_that_are_given)
+{
+    const struct format format = whole_numbers();
+    const uint64_t ends[WORLD] = {400, 400, COUNT};
+    float rounded[WORLD][COUNT];
+    open_parts(format.text, ends);
+    ck_assert_uint_eq(ranks.plan->call.operation, LS_REDUCE_SCATTER);
+    ck_assert_uint_eq(ranks.plan->stage_count, 3);
+    ranks_step(&ranks);
+    for (uint32_t i = 0; i < WORLD; i++)
+        for (uint32_t part = 0; part < WORLD; part++)
+            round_part(&format, part ? ends[part - 1] : 0, ends[part], x[i], rounded[i]);
+    for (uint64_t k = 0; k < COUNT; k++) {
+        float sum = rounded[0][k] + rounded[1][k];
+        sum += rounded[2][k];
+        for (uint32_t i = 0; i < WORLD; i++)
+            ck_assert(delivered[i][k] == rounded[i][k]);
+        ck_assert(result[k < 400 ? 0 : 2][k] == sum);
+    }
+    close_filter();
+}
+
+// Equal blocks of the largest part would be more bytes than to make all of the sum.
+TEST(int8_makes_all_of_a_sum_for_parts_too_unequal)
+{
+    const uint64_t ends[WORLD] = {0, 0, COUNT};
+    open_parts("int8:block=48", ends);
+    ck_assert_uint_eq(ranks.plan->stage_count, 5);
+    ranks_step(&ranks);
+    for (uint64_t k = 0; k < COUNT; k++)
+        ck_assert(result[0][k] == result[2][k]);
+    close_filter();
 }
 
 TEST(fp8_rounds_to_the_nearest_number_of_either_format)
