@@ -11,7 +11,8 @@
 //   x = gradient + residual;   afterwards, if the step counts, residual = x - delivered
 // The filter says what the rank has delivered: what of x has gone into the sum. What all ranks have
 // delivered adds up to the sum, so nothing is lost. What is rounded after it was added is therefore
-// taken from what one of them has delivered. A residual that is not finite is left out.
+// taken from what one of them has delivered. A residual that is not finite is left out. Where the
+// loss has a scale, x has it, too, and the residual has none.
 //
 // What does not go through the filter travels as it is, in one plain all-reduce of the bucket: the
 // sums of the step, moving statistics, and variables that `takes` declines.

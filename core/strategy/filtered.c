@@ -370,6 +370,22 @@ enum ls_status ls_driver_open_filtered(struct ls_driver_member *member,
     return status;
 }
 
+// What is owed is kept by its place in the flat buffer, so that only one range can owe it.
+enum ls_status ls_driver_check_overlap(const struct ls_driver_member *member,
+                                       const struct ls_filtered_range *range)
+{
+    for (const struct ls_filtered *own = member->filtered_ranges; own; own = own->next)
+        if (range->first < own->range.first + own->range.count &&
+            own->range.first < range->first + range->count) {
+            ls_error("--compress",
+                     "strategy '%s' sums some variables in two ranges, and a filter can keep what "
+                     "is owed to one of them; leave --compress out",
+                     ls_driver_name(member->driver));
+            return LS_USAGE;
+        }
+    return LS_OK;
+}
+
 static enum ls_status open_bucket(struct ls_driver_member *member, uint32_t number)
 {
     char label[32];

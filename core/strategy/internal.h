@@ -243,6 +243,9 @@ struct ls_filtered_range {
     bool kept; // the sums go to what the replica holds of `bucket`
     const char *label; // for messages, until it is opened
 };
+// LS_USAGE, logged: some of it is in another range that is filtered.
+LS_STATUS ls_driver_check_overlap(const struct ls_driver_member *member,
+                                  const struct ls_filtered_range *range);
 // `*out` stays NULL where the filter takes nothing of it; else it is the member's.
 LS_STATUS ls_driver_open_filtered(struct ls_driver_member *member,
                                   const struct ls_filtered_range *range, struct ls_filtered **out);

@@ -520,7 +520,9 @@ static enum ls_status open_filtered(struct ls_driver_member *member,
         return LS_USAGE;
     }
     collective->counts_at_once = operation->memory == LS_REPLICA_DIFFERENCE;
-    const enum ls_status status = ls_driver_open_filtered(member, &range, &collective->filtered);
+    enum ls_status status = ls_driver_check_overlap(member, &range);
+    if (!status)
+        status = ls_driver_open_filtered(member, &range, &collective->filtered);
     return status || !collective->filtered ? status : ls_driver_try_filtered(collective->filtered);
 }
 
