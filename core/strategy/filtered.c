@@ -16,6 +16,7 @@
 // range has all that it needs in memory of its own, so that others may write where it was.
 #include "core/strategy/internal.h"
 
+#include "core/base/caller.h"
 #include "core/base/hash.h"
 #include "core/base/log.h"
 #include "core/base/trace.h"
@@ -96,6 +97,16 @@ static enum ls_status refuse(const struct ls_driver *driver, enum ls_status stat
 {
     ls_error("--compress", "%s: %s", driver->options.filter.plugin->name, why);
     return status;
+}
+
+// All replicas make the same calls, and one says it.
+enum ls_status ls_driver_refuse_filter(struct ls_driver *driver, const char *what)
+{
+    ls_caller_note_reason();
+    if (!atomic_exchange(&driver->filter_refused, true))
+        ls_error("--compress", "strategy '%s' %s, which no filter does; leave --compress out",
+                 ls_driver_name(driver), what);
+    return LS_USAGE;
 }
 
 enum ls_status ls_driver_check_filter(const struct ls_driver *driver)
@@ -376,13 +387,8 @@ enum ls_status ls_driver_check_overlap(const struct ls_driver_member *member,
 {
     for (const struct ls_filtered *own = member->filtered_ranges; own; own = own->next)
         if (range->first < own->range.first + own->range.count &&
-            own->range.first < range->first + range->count) {
-            ls_error("--compress",
-                     "strategy '%s' sums some variables in two ranges, and a filter can keep what "
-                     "is owed to one of them; leave --compress out",
-                     ls_driver_name(member->driver));
-            return LS_USAGE;
-        }
+            own->range.first < range->first + range->count)
+            return ls_driver_refuse_filter(member->driver, "sums some variables in two ranges");
     return LS_OK;
 }
 

@@ -122,6 +122,7 @@ struct ls_driver {
     bool ends_at_nan; // where a loss scale would skip the step
     atomic_bool skipped_too_many; // that is what `not_finite` is about
     atomic_bool wrong_sums; // those of some step were impossible, and that was said
+    atomic_bool filter_refused; // the strategy sums in a way that no filter does; that was said
     _Atomic uint64_t not_finite_step;
     atomic_bool aborted;
     _Atomic int32_t silent; // see ls_driver_note_silent
@@ -243,7 +244,9 @@ struct ls_filtered_range {
     bool kept; // the sums go to what the replica holds of `bucket`
     const char *label; // for messages, until it is opened
 };
-// LS_USAGE, logged: some of it is in another range that is filtered.
+// LS_USAGE, logged once: the strategy does `what`.
+LS_STATUS ls_driver_refuse_filter(struct ls_driver *driver, const char *what);
+// LS_USAGE, logged once: some of it is in another range that is filtered.
 LS_STATUS ls_driver_check_overlap(const struct ls_driver_member *member,
                                   const struct ls_filtered_range *range);
 // `*out` stays NULL where the filter takes nothing of it; else it is the member's.

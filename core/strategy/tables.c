@@ -84,13 +84,9 @@ static int32_t host_all_reduce_start(const struct ls_strategy_host *table, uint3
     say_bucket(driver, member, bucket);
     if (ls_driver_filtered(member, bucket))
         return (int32_t)ls_driver_begin_filtered(member, ls_driver_filtered(member, bucket));
-    if (ls_driver_filters(driver) && !member->filtered) {
-        ls_error("--compress",
-                 "strategy '%s' has parts or rounds and sums whole buckets, too, which no filter "
-                 "does together; leave --compress out",
-                 ls_driver_name(driver));
-        return LS_USAGE;
-    }
+    if (ls_driver_filters(driver) && !member->filtered)
+        return (int32_t)ls_driver_refuse_filter(member->driver,
+                                                "has parts or rounds and sums whole buckets, too");
     struct ls_collective_plan *whole = member->whole[bucket], *reduce = member->reduce[bucket];
     enum ls_status status = bucket == 0 ? start_counts(member) : LS_OK;
     if (!status && whole)
@@ -512,13 +508,9 @@ static enum ls_status open_filtered(struct ls_driver_member *member,
         .values = ls_address(values),
         .kept = collective->keeps,
         .label = label};
-    if (member->filtered) {
-        ls_error("--compress",
-                 "strategy '%s' sums ranges of gradients beside whole buckets, which no filter "
-                 "does; leave --compress out",
-                 ls_driver_name(member->driver));
-        return LS_USAGE;
-    }
+    if (member->filtered)
+        return ls_driver_refuse_filter(member->driver,
+                                       "sums ranges of gradients beside whole buckets");
     collective->counts_at_once = operation->memory == LS_REPLICA_DIFFERENCE;
     enum ls_status status = ls_driver_check_overlap(member, &range);
     if (!status)

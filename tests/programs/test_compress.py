@@ -28,6 +28,14 @@ class Compress(ProgramTest):
         self.assertEqual(len(set(report["parameter_hashes"])), 1)
         return report
 
+    def build(self, name, source):
+        """A plugin in the test's folder."""
+        with open(self.path(name + ".c"), "w", encoding="ascii") as file:
+            file.write(source)
+        sanitize = [] if SANITIZE == "none" else ["-fsanitize=" + SANITIZE]
+        subprocess.run([*COMPILER, "-std=c11", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-I", SOURCE, "-o", self.path(name + ".so"),
+                        self.path(name + ".c"), *sanitize], check=True)
+
     def hash_and_losses(self, report):
         return report["parameter_hashes"][0], report["losses"]
 
@@ -192,6 +200,25 @@ class Compress(ProgramTest):
                     self.assertLess(abs(runs[0]["losses"][-1] - whole["losses"][-1]), 0.05 * whole["losses"][-1])
                 self.assertGreater(whole["communication"]["filter_bytes"], 16 * 269000)  # of the parameters that are no biases
 
+    def test_strategies_of_others(self):
+        """One whose ranks hold parts and sum all of each bucket has the bits of mirrored; what no filter can do is refused."""
+        with open(os.path.join(SOURCE, "plugins", "strategy", "sharded", "sharded.c"), encoding="ascii") as file:
+            source = file.read()
+        prepared = "status = prepare_bucket(strategy, replica, LS_REDUCE_SCATTER, LS_REPLICA_GRADIENTS,"
+        started = "host->collectives->start(host, replica, shard->scatter)"
+        for name, old, new in (("whole", prepared, prepared.replace("REDUCE_SCATTER", "ALL_REDUCE")),
+                               ("buckets", started, "host->collectives->all_reduce_start(host, replica, bucket)"),
+                               ("twice", prepared, f"{prepared} LS_REPLICA_SUMS_AND_GRADIENTS, bucket, &shard->gather); if (!status) {prepared}")):
+            self.assertEqual(source.count(old), 1)
+            self.build("strategy-" + name, source.replace(old, new).replace('.name = "sharded"', f'.name = "{name}"'))
+        found = {strategy: str(self.hash_and_losses(self.run_it(6, "--replicas=3", "--compress=int8", "--plugin-path=" + self.folder,
+                                                                f"--strategy={strategy},bucket=300000")))
+                 for strategy in ("mirrored:collective=ring", "whole:stage=1", "whole:stage=2", "whole:stage=3")}
+        self.assertEqual(len(set(found.values())), 1, found)
+        for name, says in (("buckets", "sums whole buckets, too"), ("twice", "in two ranges")):
+            self.refused(USAGE, "train", *self.options(1, "--replicas=2", "--compress=int8", "--plugin-path=" + self.folder, "--strategy=" + name),
+                         says=(says,))
+
     def test_rounds(self):
         plain = self.run_it(12, "--replicas=2", DILOCO)
         self.assertEqual(plain["communication"]["filter_bytes"], 0)
@@ -259,11 +286,7 @@ class Compress(ProgramTest):
         stages = "    stages->scratch(stages, bytes);"
         self.assertIn(stages, source)
         for name, text in (("none", source.replace(stages, "    if (bytes)\n        return LS_OK;\n" + stages)), ("halves", source)):
-            with open(self.path(name + ".c"), "w", encoding="ascii") as file:
-                file.write(text.replace("my-plugin", name))
-            sanitize = [] if SANITIZE == "none" else ["-fsanitize=" + SANITIZE]
-            subprocess.run([*COMPILER, "-std=c11", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-I", SOURCE, "-o",
-                            self.path(f"filter-{name}.so"), self.path(name + ".c"), *sanitize], check=True)
+            self.build("filter-" + name, text.replace("my-plugin", name))
         for more in (DILOCO, "--strategy=sharded:stage=3", "--strategy=mirrored"):
             plain = self.run_it(6, "--replicas=3", more)
             none = self.run_it(6, "--replicas=3", more, "--plugin-path=" + self.folder, "--compress=none")
