@@ -176,6 +176,7 @@ class Network(ProgramTest):
             simulated = {row["bytes"]: row["seconds"] for row in json.load(file)["rows"]}
         # The file says how long each of these takes: the launch, two messages of half the buffer, and adding one.
         self.assertGreaterEqual(network["launch_us"], 0)
+        self.assertGreater(network["copy_gb_s"], 0)
         for size, speed in network["bandwidth_by_bytes"]:
             if size in simulated:
                 half = size / 2

@@ -261,7 +261,10 @@ static void begin_to_reduce(struct simulator *simulator, uint32_t number, uint32
                             uint32_t step)
 {
     struct flow *flow = &simulator->flows[number];
-    double seconds = (double)bytes_of(simulator, rank, step) * simulator->fabric.network.reduction;
+    const struct ls_network *network = &simulator->fabric.network;
+    const bool copies = (step_of(simulator, rank, step)->kind_peer & 7) == LS_STEP_COPY;
+    double seconds =
+        (double)bytes_of(simulator, rank, step) * (copies ? network->copy : network->reduction);
     if (reduces_in_place(simulator, rank, step))
         seconds = 0;
     if (simulator->slowness)

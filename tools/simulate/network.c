@@ -513,7 +513,7 @@ static enum ls_status read_topology(const struct reader *whole, struct ls_networ
 
 #define COMMON_KEYS                                                                       \
     "name", "about", "sources", "topology", "latency_us", "bandwidth_gb_s", "efficiency", \
-        "overhead_us", "reduction_gb_s", "launch_us", "protocols"
+        "overhead_us", "reduction_gb_s", "copy_gb_s", "launch_us", "protocols"
 
 static enum ls_status read_texts(const struct reader *whole, struct ls_network *out)
 {
@@ -540,9 +540,10 @@ static enum ls_status read_whole(const struct reader *whole, struct ls_network *
     static const char *const torus[] = {COMMON_KEYS, "sides", "dimensions", NULL};
     static const char *const graph[] = {COMMON_KEYS, "ranks", "links", "routes", NULL};
     static const char *const *const known[] = {flat, nodes, fat_tree, torus, graph};
-    double speed = INFINITY;
+    double speed = INFINITY, copied = 0;
     const struct number overhead = {"overhead_us", false, true, MICRO, &out->overhead};
     const struct number reduction = {"reduction_gb_s", false, false, GIGA, &speed};
+    const struct number copy = {"copy_gb_s", false, false, GIGA, &copied};
     const struct number launch = {"launch_us", false, true, MICRO, &out->launch};
 
     enum ls_status status = read_topology(whole, out);
@@ -556,7 +557,10 @@ static enum ls_status read_whole(const struct reader *whole, struct ls_network *
         status = read_number(whole, &overhead);
     if (!status)
         status = read_number(whole, &reduction);
+    if (!status)
+        status = read_number(whole, &copy);
     out->reduction = 1 / speed;
+    out->copy = copied > 0 ? 1 / copied : out->reduction;
     if (!status)
         status = read_number(whole, &launch);
     if (!status)

@@ -63,7 +63,8 @@ struct ls_network {
     uint32_t topology; // enum ls_topology
     double
         overhead; // seconds that a message keeps its sender and its receiver busy before it travels
-    double reduction; // seconds for each byte that a rank reduces or copies
+    double reduction; // seconds for each byte that a rank reduces
+    double copy; // likewise, that it copies from one place of its own to another
     struct ls_link_speed link; // a port (flat), a network card (nodes, fat tree), one hop (torus)
     double launch; // seconds from the call of a collective until its first step
     struct ls_protocol protocols[LS_PROTOCOLS]; // by growing size

@@ -38,6 +38,7 @@ static inline struct ls_network test_flat_network(void)
                                .topology = LS_TOPOLOGY_FLAT,
                                .link = {1e-6, 10e9},
                                .reduction = 1 / 20e9,
+                               .copy = 1 / 20e9,
                                .ranks_per_node = 1,
                                .cards_per_node = 1};
 }

@@ -54,20 +54,23 @@ END_TEST
 START_TEST(values_are_turned_into_seconds_and_bytes)
 {
     struct ls_network network;
-    ck_assert_int_eq(read_text("{\"name\": \"mine\", \"topology\": \"fat-tree\", \"latency_us\": 2,"
-                               "\"bandwidth_gb_s\": 12.5, \"overhead_us\": 0.5,"
-                               "\"reduction_gb_s\": 20, \"node\": {\"ranks\": 4, \"cards\": 2,"
-                               "\"latency_us\": 0, \"bandwidth_gb_s\": 100}, \"switches\":"
-                               "[{\"below\": 16, \"oversubscription\": 2}, {\"below\": 8,"
-                               "\"latency_us\": 1}]}",
-                               &network),
-                     LS_OK);
+    ck_assert_int_eq(
+        read_text(
+            "{\"name\": \"mine\", \"topology\": \"fat-tree\", \"latency_us\": 2,"
+            "\"bandwidth_gb_s\": 12.5, \"overhead_us\": 0.5,"
+            "\"reduction_gb_s\": 20, \"copy_gb_s\": 10, \"node\": {\"ranks\": 4, \"cards\": 2,"
+            "\"latency_us\": 0, \"bandwidth_gb_s\": 100}, \"switches\":"
+            "[{\"below\": 16, \"oversubscription\": 2}, {\"below\": 8,"
+            "\"latency_us\": 1}]}",
+            &network),
+        LS_OK);
     ck_assert_str_eq(network.name, "mine");
     ck_assert_uint_eq(network.topology, LS_TOPOLOGY_FAT_TREE);
     ck_assert_double_eq_tol(network.link.latency, 2e-6, 1e-15);
     ck_assert_double_eq_tol(network.link.bandwidth, 12.5e9, 1);
     ck_assert_double_eq_tol(network.overhead, 0.5e-6, 1e-15);
     ck_assert_double_eq_tol(network.reduction, 5e-11, 1e-20);
+    ck_assert_double_eq_tol(network.copy, 1e-10, 1e-20);
     ck_assert_uint_eq(network.ranks_per_node, 4);
     ck_assert_uint_eq(network.cards_per_node, 2);
     ck_assert_uint_eq(network.layer_count, 2);
@@ -197,6 +200,7 @@ START_TEST(what_cannot_be_is_refused_in_one_line)
         {"{" FLAT ",\"bandwidth_gbs\":1}", "did you mean bandwidth_gb_s?"},
         {"{" FLAT ",\"bandwidth_gb_s\":1,\"sides\":[2]}", "sides: there is no such key here"},
         {"{" FLAT ",\"bandwidth_gb_s\":1,\"reduction_gb_s\":0}", "must be from 1e-9 to 1e15"},
+        {"{" FLAT ",\"bandwidth_gb_s\":1,\"copy_gb_s\":0}", "must be from 1e-9 to 1e15"},
         {"{" FLAT ",\"bandwidth_gb_s\":1,\"overhead_us\":-1}", "must be from 0 to 1e15"},
         {"{\"name\":\"a\",\"topology\":\"star\"}", "topology: expected"},
         {"{\"name\":\"\",\"topology\":\"flat\",\"latency_us\":1,\"bandwidth_gb_s\":1}", "name"},

@@ -213,7 +213,7 @@ START_TEST(messages_share_a_port_and_are_reduced_one_after_the_other)
                   EXACT);
     network.overhead = 3e-6; // rank 0 takes one message after the other
     network.link.bandwidth = 1e30;
-    network.reduction = 0;
+    network.reduction = network.copy = 0;
     for (fan = 1; fan <= 7; fan++)
         test_near(test_seconds(fan_in, &network, 8, 1000), alpha + fan * 3e-6, EXACT);
 }

@@ -396,7 +396,7 @@ static void check_dependencies(const char *name)
     if (!plugin)
         return;
     network.link.bandwidth = 1e30;
-    network.reduction = 0;
+    network.reduction = network.copy = 0;
     const bool tree = strcmp(name, "collective-tree") == 0;
     test_option_host_init(&host, plugin, tree ? "segments" : NULL, "3");
     const struct ls_collective_interface *interface = plugin->interface;
