@@ -184,6 +184,11 @@ struct ls_run_options {
     // together (docs/strategies.md); 8 are what the option has without a value, and True in Python.
     // `threads` 0 is 1 then. 0: bits depend on the replicas
     uint32_t reproducible;
+    // What collectives are told of hosts, network cards and an order of the ranks: a network
+    // file, as `lockstep simulate` takes it, the name of one of those that come with Lockstep, or
+    // "sys": what Linux shows of NUMA nodes and network cards. The order decides in which order
+    // values are added, so bits depend on it. NULL: hosts alone
+    const char *topology;
 };
 
 // Opens a run with the plugins that the options name. Models, and everything else that is opened

@@ -65,6 +65,11 @@ static const struct argument table[] = {
      "next; under mirrored, "
      "multi-worker-mirrored, sharded, local-sgd, diloco; `lockstep list filters` lists them",
      .idle = ARGUMENT_IDLE_ONE_REPLICA | ARGUMENT_IDLE_UNTRAINED},
+    {"topology", "NAME|FILE|sys", NULL,
+     "what collectives are told of hosts, network cards and an order of the ranks: a network of "
+     "lockstep simulate, or what Linux shows of NUMA nodes and cards; ring:channels=0 and "
+     "tree:channels=0 go along it",
+     .idle = ARGUMENT_IDLE_ONE_REPLICA | ARGUMENT_IDLE_UNTRAINED},
     {"reproducible", "SHARDS", NULL,
      "the same bits for any number of replicas and workers: each batch in SHARDS logical shards (8 "
      "without a value), whose sums are made in integers; slower (docs/strategies.md)",
@@ -397,6 +402,7 @@ static enum ls_status run(const struct arguments *arguments)
         status = run_options_read(arguments, &run_options);
     run_options.wire = arguments_text(arguments, "wire");
     run_options.compress = arguments_text(arguments, "compress");
+    run_options.topology = arguments_text(arguments, "topology");
     run_options.elastic = arguments_text(arguments, "elastic");
     if (!status)
         status = run_options_reproducible(arguments, &run_options.reproducible);

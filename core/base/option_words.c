@@ -72,6 +72,7 @@ static const struct row {
     {"threads", "threads", NULL, NUMBER},
     {"timeline", "timeline", NULL, TEXT},
     {"timeline-steps", "timeline_first and timeline_last", NULL, PAIR},
+    {"topology", "topology", NULL, TEXT},
     {"transport", NULL, NULL, TEXT},
     {"tune", NULL, NULL, TEXT},
     {"validation-dataset", "validation", "validation_data", TEXT},

@@ -17,6 +17,7 @@
 #include "core/device/device.h"
 #include "core/plugin/collective.h"
 #include "core/plugin/transport.h"
+#include "core/topology/surroundings.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -49,6 +50,9 @@ struct ls_communicator_options {
     // One for each rank of this process; NULL: all buffers are host memory.
     const struct ls_communicator_place *places;
     const uint32_t *hosts; // number of each rank's host; NULL: all on one
+    // What schedules are made for, where more is known; hosts that it names are not those above.
+    // NULL: nothing
+    const struct ls_surroundings *around;
     struct ls_exchange exchange; // with the other processes; empty where there are none
     // Writes how many calls each rank of another process has begun, into an array of `world`
     // numbers; those that do not answer soon stay as they are. For the message about a deadline.

@@ -24,6 +24,7 @@ static void group_destroy(struct ls_communicator_group *group)
     pthread_mutex_destroy(&group->proof_lock);
     pthread_mutex_destroy(&group->failure_lock);
     free(group->hosts);
+    ls_surroundings_finish(&group->around);
     free(group->places);
     free(group->given);
     for (uint32_t i = 0; group->states && i < group->count; i++)
@@ -57,7 +58,12 @@ static enum ls_status allocate_ranks(struct ls_communicator_group *group,
         memcpy(group->hosts, options->hosts, options->world * sizeof(*group->hosts));
     if (options->places)
         memcpy(group->given, options->places, given);
-    return LS_OK;
+    struct ls_surroundings around = {0};
+    if (options->around)
+        around = *options->around;
+    if (!around.hosts)
+        around.hosts = group->hosts;
+    return ls_surroundings_copy(&around, options->world, &group->around);
 }
 
 // Options that do not fit the world are refused here, once, and not by every rank that makes a
@@ -68,10 +74,12 @@ static enum ls_status try_collective(struct ls_communicator_group *group)
         .struct_size = sizeof(call),
         .operation = LS_ALL_REDUCE,
         .world = group->world,
-        .hosts = group->hosts,
+        .hosts = group->around.hosts,
         .count = UINT64_C(1) << 20, // a usual size
         .element_bytes = 4,
         .host = group->collective_host,
+        .cards = group->around.cards,
+        .order = group->around.order,
     };
     struct ls_schedule_size size;
     enum ls_status status = LS_OK;

@@ -34,6 +34,7 @@ struct ls_communicator_group {
     struct ls_communicator_place *given; // one a rank of this process; NULL: host memory
     struct ls_rank_place *places; // likewise
     uint32_t *hosts; // number of each rank's host
+    struct ls_surroundings around; // that schedules are made for; its hosts are always there
     pthread_mutex_t lock; // of what follows
     // One a rank of this process, where the collective is native; NULL: closed.
     struct ls_collective **libraries;

@@ -106,10 +106,12 @@ static enum ls_status compile_plan(struct ls_collective_plan *plan)
         .rank = communicator->rank,
         .world = group->world,
         .root = signature->root,
-        .hosts = group->hosts,
+        .hosts = group->around.hosts,
         .count = signature->count,
         .element_bytes = element_bytes,
         .host = communicator->tried ? communicator->tried : group->collective_host,
+        .cards = group->around.cards,
+        .order = group->around.order,
     };
     const struct ls_compile_options options = {
         .name = group->collective->name,

@@ -405,7 +405,9 @@ static enum ls_status create_plans(struct rank *rank, uint64_t count)
     const struct ls_collective_call asked = {.struct_size = sizeof(asked),
                                              .operation = task->operation,
                                              .world = group->world,
-                                             .hosts = group->hosts,
+                                             .hosts = group->around.hosts,
+                                             .cards = group->around.cards,
+                                             .order = group->around.order,
                                              .count = count,
                                              .element_bytes =
                                                  (uint32_t)ls_dtype_bytes(task->dtype)};

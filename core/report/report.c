@@ -27,6 +27,24 @@ static json_t *texts_json(const char *const *texts, uint32_t count)
     return list;
 }
 
+static json_t *numbers_json(const uint32_t *numbers, uint32_t count)
+{
+    json_t *list = numbers ? json_array() : json_null();
+    for (uint32_t i = 0; numbers && i < count; i++)
+        json_array_append_new(list, ls_report_count_json(numbers[i]));
+    return list;
+}
+
+static json_t *topology_json(const struct ls_report_topology *topology)
+{
+    json_t *object = json_object();
+    json_object_set_new(object, "source", ls_report_text_json(topology->source));
+    json_object_set_new(object, "hosts", numbers_json(topology->hosts, topology->world));
+    json_object_set_new(object, "cards", numbers_json(topology->cards, topology->world));
+    json_object_set_new(object, "order", numbers_json(topology->order, topology->world));
+    return object;
+}
+
 static json_t *pairs_json(const struct ls_report_pair *pairs, size_t n)
 {
     json_t *object = json_object();
@@ -276,6 +294,8 @@ static void add_setting(json_t *root, const struct ls_report *report)
     json_object_set_new(root, "transport", ls_report_text_json(report->transport));
     json_object_set_new(root, "wire", ls_report_text_json(report->wire));
     json_object_set_new(root, "compress", ls_report_text_json(report->compress));
+    if (report->topology.source)
+        json_object_set_new(root, "topology", topology_json(&report->topology));
     json_object_set_new(root, "device", ls_report_text_json(report->device));
     json_object_set_new(root, "hardware", ls_report_text_json(report->hardware));
     json_object_set_new(root, "precision", ls_report_text_json(report->precision));

@@ -94,6 +94,13 @@ struct ls_report_change {
         seconds; // from when it was noticed until the workers agreed; NaN: another change came first
 };
 
+// What collectives were told of the ranks: `world` numbers each, borrowed; NULL: nothing.
+struct ls_report_topology {
+    const char *source; // as the user wrote it; NULL: nothing was given
+    uint32_t world;
+    const uint32_t *hosts, *cards, *order;
+};
+
 // Texts are borrowed; NULL where there is nothing (collective of one-device).
 struct ls_report {
     const char *command, *status;
@@ -104,6 +111,7 @@ struct ls_report {
     const char *strategy, *collective, *transport, *device, *hardware, *precision;
     const char *wire; // what gradients travel as; NULL: a collective sends none
     const char *compress; // the filter with its options; NULL: none
+    struct ls_report_topology topology;
     const struct ls_report_pair *options;
     size_t option_count;
     const struct ls_report_plugin *plugins;

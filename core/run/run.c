@@ -324,6 +324,13 @@ static enum ls_status read_options(struct ls_run *run, const struct ls_run_optio
                  options->compress);
         return LS_USAGE;
     }
+    if (options->topology && options->elastic) {
+        ls_error("--topology",
+                 "'%s': an elastic training has no fixed number of ranks that a topology could be "
+                 "for; leave out --topology or --elastic",
+                 options->topology);
+        return LS_USAGE;
+    }
     run->seed = options->seed;
     run->verbose = options->verbose;
     run->progress = options->progress > LS_PROGRESS_LINES
@@ -387,7 +394,11 @@ static uint32_t count_replicas(const struct ls_run *run, const struct ls_run_opt
 
 static enum ls_status open_cluster(struct ls_run *run, const struct ls_run_options *options)
 {
-    enum ls_status status = ls_workers_join(run, options, count_replicas(run, options));
+    enum ls_status status = ls_run_topology_check_device(&run->topology, run->device);
+    if (!status)
+        status = ls_workers_join(run, options, count_replicas(run, options));
+    if (!status)
+        status = ls_run_topology_fit(&run->topology, run->workers.cluster);
     if (!status)
         status = assign_shares(run);
     if (!status)
@@ -416,7 +427,9 @@ static enum ls_status open_tuning(struct ls_run *run)
     const enum ls_status status = ls_tuning_open(
         run->loader, run->strategy.collective, run->strategy.transport->plugin->name,
         device->memory_kind == LS_MEMORY_HOST ? LS_TUNING_HOST : run->device->plugin->name,
-        ls_cluster_world(run->workers.cluster), ls_cluster_hosts(run->workers.cluster),
+        ls_cluster_world(run->workers.cluster),
+        run->topology.around.hosts ? run->topology.around.hosts
+                                   : ls_cluster_hosts(run->workers.cluster),
         &run->tuning);
     return status ? status : ls_workers_agree_on_tuning(run, &run->tuning);
 }
@@ -670,6 +683,8 @@ enum ls_status ls_open_run(const struct ls_run_options *options, struct ls_run *
         status = ls_loader_open_text(run->loader, "--compress", LS_KIND_FILTER, options->compress,
                                      &run->filter);
     if (!status)
+        status = ls_run_topology_read(options->topology, &run->topology);
+    if (!status)
         status = open_plugins(run, options);
     if (status) {
         ls_run_close(run);
@@ -703,6 +718,7 @@ void ls_run_close(struct ls_run *run)
     ls_own_parts_destroy(run->parts);
     ls_loader_destroy(run->loader);
     ls_workers_leave(run);
+    ls_run_topology_finish(&run->topology);
     free(run->share_groups);
     free(run->strategy_text);
     free(run->compress);

@@ -7,6 +7,7 @@
 #include "core/data/stream.h"
 #include "core/graph/graph.h"
 #include "core/report/progress.h"
+#include "core/run/topology.h"
 #include "core/run/tuning.h"
 #include "core/run/workers.h"
 #include "lockstep.h"
@@ -36,6 +37,7 @@ struct ls_run {
     uint32_t devices; // physical ones
     uint32_t chosen[LS_CHOSEN_DEVICES]; // numbers of those that the replicas take in turn
     uint32_t chosen_count;
+    struct ls_run_topology topology; // around its ranks
     struct ls_workers workers; // that take part; sessions borrow their cluster
     // Of --share: a weight for each worker, or for each replica of a process alone; NULL: none
     struct ls_share_group *share_groups;

@@ -163,6 +163,7 @@ enum ls_status ls_workers_join(struct ls_run *run, const struct ls_run_options *
         {"--seed", seed},
         {"--wire", or_default(options->wire)},
         {"--compress", options->compress ? options->compress : "(none)"},
+        {"--topology", run->topology.says},
         {"--precision", or_default(options->precision)},
         {"--share", options->share ? options->share : "(none)"},
         {"--elastic", options->elastic ? options->elastic : "(none)"},

@@ -45,6 +45,7 @@ enum ls_status ls_driver_open_communicators(const struct ls_driver *driver,
         .deadline_ns = options->deadline_ns,
         .name = unique,
         .hosts = ls_cluster_hosts(options->cluster),
+        .around = options->around,
         .places = on_host ? NULL : places,
     };
     if (options->exchange && driver->count < driver->world)

@@ -50,6 +50,7 @@ struct ls_driver_options {
     uint32_t shards;
     uint64_t deadline_ns;
     struct ls_cluster *cluster; // borrowed
+    const struct ls_surroundings *around; // what collectives are told of its ranks; NULL: nothing
     // Of the drivers that the workers have opened in this generation of the cluster, in the same
     // order: part of the names of communicators.
     uint32_t number;

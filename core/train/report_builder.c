@@ -206,6 +206,12 @@ static void describe_setting(const struct ls_fit *fit, struct lists *lists,
         report->wire = ls_wire_text(run->wire);
     if (run->filter && ls_cluster_world(run->workers.cluster) > 1)
         report->compress = run->compress;
+    if (run->topology.text)
+        report->topology = (struct ls_report_topology){.source = run->topology.text,
+                                                       .world = run->topology.world,
+                                                       .hosts = run->topology.around.hosts,
+                                                       .cards = run->topology.around.cards,
+                                                       .order = run->topology.around.order};
     report->device = plugin_name(run->device);
     report->hardware = run->hardware;
     report->precision = ls_graph_precision(model->graph);

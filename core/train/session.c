@@ -744,6 +744,7 @@ static enum ls_status open_driver(struct ls_session *session)
         .shards = run->shards,
         .deadline_ns = run->deadline_ns,
         .cluster = session->cluster,
+        .around = &run->topology.around,
         .number = ++session->run->drivers_opened,
         .exchange = &session->run->workers.exchange,
         .parts = parts,

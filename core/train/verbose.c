@@ -150,6 +150,7 @@ static void print_plan(const struct ls_fit *fit, FILE *out)
     ls_run_library(fit->run, library);
     if (library[0])
         fprintf(out, "collective %s: %s\n", fit->run->strategy.collective->plugin->name, library);
+    ls_run_topology_print(&fit->run->topology, out);
     ls_tuning_print(&fit->run->tuning, out);
     if (ls_replica_plan(fit->session->replicas[0])->place_count)
         print_buckets(fit, out);

@@ -247,6 +247,7 @@ class ls_run_options(Structure):
         ("python", c_uint32),
         ("command_line", POINTER(c_char_p)),
         ("reproducible", c_uint32),
+        ("topology", c_char_p),
     ]
 
 

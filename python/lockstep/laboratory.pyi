@@ -93,7 +93,7 @@ def simulate(*collectives: str, verbose: bool=False, world: Value=..., bytes: Va
         2
     """
 
-def bench(*collectives: str, verbose: bool=False, replicas: Value=..., bytes: Value=..., operation: Value=..., dtype: Value=..., wire: Value=..., reduction: Value=..., place: Value=..., transport: Value=..., device: Value=..., seconds: Value=..., iterations: Value=..., warmup: Value=..., fresh: Optional[bool]=..., pin: Value=..., deadline: Value=..., cluster: Value=..., join_deadline: Value=..., lost_after: Value=..., network: Value=..., insecure: Optional[bool]=..., svg: Value=..., tune: Value=..., write_network: Value=..., plugin_path: Value=...) -> Dict[str, Any]:
+def bench(*collectives: str, verbose: bool=False, replicas: Value=..., bytes: Value=..., operation: Value=..., dtype: Value=..., wire: Value=..., reduction: Value=..., place: Value=..., transport: Value=..., device: Value=..., seconds: Value=..., iterations: Value=..., warmup: Value=..., fresh: Optional[bool]=..., pin: Value=..., deadline: Value=..., topology: Value=..., cluster: Value=..., join_deadline: Value=..., lost_after: Value=..., network: Value=..., insecure: Optional[bool]=..., svg: Value=..., tune: Value=..., write_network: Value=..., plugin_path: Value=...) -> Dict[str, Any]:
     """Times collectives on this machine, by the command `lockstep bench`.
 
     Args:

@@ -47,7 +47,7 @@ class Model:
         (2, (None, 10))
     """
 
-    def __init__(self, model: Any=None, outputs: Any=None, *, inputs: Any=None, name: Optional[str]=None, strategy: Optional[str]=None, replicas: int=0, device: Optional[str]=None, threads: int=0, seed: int=0, data: Any=None, custom_objects: Any=(), deadline_seconds: Optional[float]=..., plugin_path: Optional[str]=..., progress: Optional[int]=..., verbose: Optional[int]=..., precision: Optional[str]=..., wire: Optional[str]=..., compress: Optional[str]=..., devices: Optional[str]=..., cluster: Optional[str]=..., insecure: Optional[int]=..., network: Optional[str]=..., silence_seconds: Optional[float]=..., join_seconds: Optional[float]=..., elastic: Optional[str]=..., share: Optional[str]=..., reproducible: Optional[int]=...) -> None:
+    def __init__(self, model: Any=None, outputs: Any=None, *, inputs: Any=None, name: Optional[str]=None, strategy: Optional[str]=None, replicas: int=0, device: Optional[str]=None, threads: int=0, seed: int=0, data: Any=None, custom_objects: Any=(), deadline_seconds: Optional[float]=..., plugin_path: Optional[str]=..., progress: Optional[int]=..., verbose: Optional[int]=..., precision: Optional[str]=..., wire: Optional[str]=..., compress: Optional[str]=..., devices: Optional[str]=..., cluster: Optional[str]=..., insecure: Optional[int]=..., network: Optional[str]=..., silence_seconds: Optional[float]=..., join_seconds: Optional[float]=..., elastic: Optional[str]=..., share: Optional[str]=..., reproducible: Optional[int]=..., topology: Optional[str]=...) -> None:
         ...
 
     def close(self) -> None:
@@ -380,7 +380,7 @@ class Sequential(Model):
         7850
     """
 
-    def __init__(self, layers: Optional[Sequence[Layer]]=None, name: str='sequential', *, strategy: Optional[str]=..., replicas: int=..., device: Optional[str]=..., threads: int=..., seed: int=..., data: Any=..., custom_objects: Any=..., deadline_seconds: Optional[float]=..., plugin_path: Optional[str]=..., progress: Optional[int]=..., verbose: Optional[int]=..., precision: Optional[str]=..., wire: Optional[str]=..., compress: Optional[str]=..., devices: Optional[str]=..., cluster: Optional[str]=..., insecure: Optional[int]=..., network: Optional[str]=..., silence_seconds: Optional[float]=..., join_seconds: Optional[float]=..., elastic: Optional[str]=..., share: Optional[str]=..., reproducible: Optional[int]=...) -> None:
+    def __init__(self, layers: Optional[Sequence[Layer]]=None, name: str='sequential', *, strategy: Optional[str]=..., replicas: int=..., device: Optional[str]=..., threads: int=..., seed: int=..., data: Any=..., custom_objects: Any=..., deadline_seconds: Optional[float]=..., plugin_path: Optional[str]=..., progress: Optional[int]=..., verbose: Optional[int]=..., precision: Optional[str]=..., wire: Optional[str]=..., compress: Optional[str]=..., devices: Optional[str]=..., cluster: Optional[str]=..., insecure: Optional[int]=..., network: Optional[str]=..., silence_seconds: Optional[float]=..., join_seconds: Optional[float]=..., elastic: Optional[str]=..., share: Optional[str]=..., reproducible: Optional[int]=..., topology: Optional[str]=...) -> None:
         ...
 
     def add(self, layer: Layer) -> None:

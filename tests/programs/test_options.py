@@ -105,6 +105,8 @@ ROWS = {
         "compress": Row(("--compress=int8:block=64", *TWO), TWO, idle=[
             (("--compress=int8",), ONE_REPLICA), untrained("--compress=int8", TWO)], refused=[
             (("--compress=int8", "--wire=bfloat16", *TWO), "--wire")]),
+        "topology": Row(seen="test_topology.py", idle=[
+            (("--topology=flat",), ONE_REPLICA), untrained("--topology=flat", TWO)]),
         "reproducible": Row(("--reproducible=4", *TWO), TWO, refused=[
             (("--reproducible", "--microbatches=2"), "--microbatches"), (("--reproducible", "--wire=bfloat16", *TWO), "--wire")]),
         "check-replicas": Row(seen="test_run.py", idle=[
@@ -256,6 +258,7 @@ ROWS = {
         "wire": Row(seen="test_bench.py", idle=[
             (("ring", "--wire=bfloat16", "--replicas=1", "--bytes=1K", "--seconds=0"), ONE_REPLICA)]),
         "device": Row(seen="test_nccl.py"),
+        "topology": Row(seen="test_topology.py"),
         "plugin-path": Row(seen="test_bench.py"),
         "reduction": Row(seen="test_bench.py", refused=[
             (("--reduction=max", "--operation=broadcast"), "--reduction without --operation=all_reduce or --operation=reduce")]),

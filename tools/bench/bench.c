@@ -60,6 +60,9 @@ static const struct argument table[] = {
     {"pin", "on|off", "on", "pin each rank to a core of its own if there are enough cores"},
     {"deadline", "SECONDS", "60", "longest wait for another rank"},
 
+    {"topology", "NAME|FILE|sys", NULL,
+     "what collectives are told of hosts, network cards and an order of the ranks, as in train"},
+
     {NULL, NULL, NULL, "Over several workers"},
     CLUSTER_ARGUMENTS,
 
@@ -189,9 +192,9 @@ static enum ls_status check_files(const struct arguments *arguments)
 // --write-network alone measures between two ranks, and prints no table.
 static enum ls_status refuse_table(const struct arguments *arguments)
 {
-    static const char *const names[] = {"replicas",  "bytes", "operation",  "dtype",  "wire",
-                                        "reduction", "place", "iterations", "warmup", "fresh",
-                                        "json",      "svg",   "tune"};
+    static const char *const names[] = {"replicas",  "bytes", "operation",  "dtype",   "wire",
+                                        "reduction", "place", "iterations", "warmup",  "fresh",
+                                        "json",      "svg",   "tune",       "topology"};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
         if (arguments_given(arguments, names[i])) {
             ls_error("usage",
@@ -233,6 +236,7 @@ static enum ls_status read_options(const struct arguments *arguments, bool alone
     bench->cluster.replicas = task->call.world;
     bench->cluster.deadline_seconds = deadline;
     bench->cluster.plugin_path = arguments_text(arguments, "plugin-path");
+    bench->cluster.topology = arguments_text(arguments, "topology");
     if (!status && alone)
         arguments_warn_idle(arguments, ARGUMENT_IDLE_ALONE, 0, "with one worker");
     if (!status && alone && task->call.world == 1)
@@ -315,7 +319,9 @@ static enum ls_status add_lane(struct bench *bench, const char *text, bool all)
         ls_loader_open_text(bench->loader, "bench", LS_KIND_COLLECTIVE, text, &lane->collective);
     if (!status && ls_is_auto(lane->collective))
         status = ls_tuning_open(bench->loader, lane->collective, bench->transport->plugin->name,
-                                device_name(bench), bench->task.call.world, bench->task.hosts,
+                                device_name(bench), bench->task.call.world,
+                                bench->topology->around.hosts ? bench->topology->around.hosts
+                                                              : bench->task.hosts,
                                 &lane->tuning);
     if (!status && lane->tuning.tuner && bench->workers)
         status = ls_workers_agree_on_tuning(bench_workers_run(bench->workers), &lane->tuning);
@@ -353,6 +359,7 @@ static enum ls_status add_lane(struct bench *bench, const char *text, bool all)
             .name = unique,
             .places = bench->task.memory.places,
             .hosts = bench->task.hosts,
+            .around = &bench->topology->around,
             .exchange = exchange_of(bench)},
         lane->communicators);
     ls_log_keep(NULL);
@@ -443,6 +450,7 @@ static void finish(struct bench *bench)
     if (!bench->workers)
         ls_loader_destroy(bench->loader);
     bench_workers_close(bench->workers);
+    ls_run_topology_finish(&bench->alone);
     free(bench->results);
 }
 
@@ -542,12 +550,27 @@ static enum ls_status check_world(const struct arguments *arguments, struct benc
 }
 
 // This process alone.
+static enum ls_status find_topology(const char *text, uint32_t world, struct ls_run_topology *out)
+{
+    struct ls_cluster *cluster = NULL;
+    enum ls_status status = ls_run_topology_read(text, out);
+    if (!status && text)
+        status = ls_cluster_open_alone(world, &cluster);
+    if (!status && text)
+        status = ls_run_topology_fit(out, cluster);
+    ls_cluster_close(cluster);
+    return status;
+}
+
 static enum ls_status open_alone(const struct arguments *arguments, struct bench *bench)
 {
     const char *transport = arguments_text(arguments, "transport");
     struct bench_task *task = &bench->task;
     task->count = task->memory.count = task->memory.here = task->call.world;
+    bench->topology = &bench->alone;
     enum ls_status status = check_world(arguments, bench);
+    if (!status)
+        status = find_topology(bench->cluster.topology, task->call.world, &bench->alone);
     if (!status)
         status = ls_loader_create(arguments_text(arguments, "plugin-path"), &bench->loader);
     return status ? status
@@ -595,6 +618,7 @@ static enum ls_status open_together(const struct arguments *arguments, struct be
         return status;
     struct ls_run *run = bench_workers_run(bench->workers);
     bench->loader = run->loader;
+    bench->topology = &run->topology;
     bench->transport = run->strategy.transport;
     bench_workers_divide(bench->workers, &bench->task);
     return check_world(arguments, bench);
@@ -609,6 +633,8 @@ static enum ls_status time_lanes(const struct arguments *arguments, struct bench
         ls_error("usage", "--write-network measures ranks in host memory; leave --device out");
         status = LS_USAGE;
     }
+    if (!status && bench->task.memory.ops)
+        status = ls_run_topology_check_device(bench->topology, bench->task.memory.plugin);
     if (!status && !arguments->operand_count && !network)
         status = ls_loader_list(bench->loader, &bench->entries, &bench->entry_count);
     if (!status && bench->workers)

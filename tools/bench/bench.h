@@ -25,6 +25,8 @@ struct bench {
     uint64_t deadline_ns;
     struct ls_run_options cluster; // of the command line
     struct bench_workers *workers; // NULL: this process is alone
+    const struct ls_run_topology *topology; // the workers', or `alone`
+    struct ls_run_topology alone;
     bool silent; // worker 0 prints and writes
     bool together; // what fails from here on is told to the other workers
     struct ls_loader *loader; // the workers' where there are some

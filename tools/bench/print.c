@@ -65,6 +65,10 @@ void bench_print_heading(const struct bench *bench)
     if (memory->ops)
         printf("# in memory of device %s: %s; %u here\n", memory->plugin->plugin->name,
                memory->hardware, memory->physical);
+    if (bench->cluster.topology) {
+        printf("# ");
+        ls_run_topology_print(bench->topology, stdout);
+    }
     printf("#\n");
     printf("# %-20s %12s %12s %8s %7s", "", "", "", "", "");
     for (int i = 0; i < BENCH_PLACES; i++)

@@ -3,7 +3,7 @@
 // and takes LS_VERIFY_STEPS of them; so no world takes it longer than a minute.
 #include "tools/simulate/check.h"
 
-#include "tools/simulate/surroundings.h"
+#include "core/topology/surroundings.h"
 
 #include "core/base/log.h"
 #include "core/schedule/schedule.h"

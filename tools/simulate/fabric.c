@@ -12,44 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-// ---- Sides of a torus ----
-
-static uint32_t largest_divisor(uint32_t value, uint32_t most)
-{
-    while (value % most)
-        most--;
-    return most;
-}
-
-// Largest side first; as even as the divisors of the world allow.
-void ls_fabric_choose_sides(struct ls_network *network, uint32_t world)
-{
-    uint32_t rest = world;
-    for (uint32_t i = network->dimensions; i > 1; i--) {
-        const double even = pow(rest, 1.0 / i);
-        const uint32_t side = largest_divisor(rest, (uint32_t)(even + 1e-6));
-        network->sides[i - 1] = side;
-        rest /= side;
-    }
-    network->sides[0] = rest;
-}
-
-static enum ls_status check_sides(const struct ls_network *network, uint32_t world)
-{
-    uint64_t product = 1;
-    char text[64] = "";
-    for (uint32_t i = 0, length = 0; i < network->dimensions; i++) {
-        product *= network->sides[i];
-        length += (uint32_t)snprintf(text + length, sizeof(text) - length, "%s%u", i ? " x " : "",
-                                     network->sides[i]);
-    }
-    if (product == world)
-        return LS_OK;
-    ls_error("network", "%s: a torus of %s has %llu ranks, not %u; change sides or the world",
-             network->name, text, (unsigned long long)product, world);
-    return LS_BAD_INPUT;
-}
-
 // ---- Links ----
 
 static uint32_t rounded_up(uint32_t a, uint32_t b)
@@ -120,18 +82,9 @@ enum ls_status ls_fabric_create(const struct ls_network *network, uint32_t world
                                 struct ls_fabric *out)
 {
     struct ls_fabric fabric = {.network = *network, .world = world};
-    if (network->topology == LS_TOPOLOGY_TORUS) {
-        if (!network->sides[0])
-            ls_fabric_choose_sides(&fabric.network, world);
-        const enum ls_status status = check_sides(&fabric.network, world);
-        if (status)
-            return status;
-    }
-    if (network->graph && world > network->graph->ranks) {
-        ls_error("network", "%s: the graph has %u ranks, not %u; change it or the world",
-                 network->name, network->graph->ranks, world);
-        return LS_BAD_INPUT;
-    }
+    const enum ls_status status = ls_network_fit(&fabric.network, world);
+    if (status)
+        return status;
     number_links(&fabric);
     fabric.bandwidth = malloc(fabric.link_count * sizeof(*fabric.bandwidth));
     if (!fabric.bandwidth)
@@ -172,13 +125,6 @@ static uint32_t torus_route(const struct ls_fabric *fabric, uint32_t from, uint3
     }
     *latency = count * network->link.latency;
     return count;
-}
-
-uint32_t ls_network_card(const struct ls_network *network, uint32_t rank)
-{
-    const uint64_t place = rank % network->ranks_per_node;
-    return rank / network->ranks_per_node * network->cards_per_node +
-           (uint32_t)(place * network->cards_per_node / network->ranks_per_node);
 }
 
 static uint32_t card_of(const struct ls_fabric *fabric, uint32_t rank)

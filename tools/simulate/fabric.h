@@ -4,7 +4,7 @@
 #ifndef LS_TOOLS_SIMULATE_FABRIC_H
 #define LS_TOOLS_SIMULATE_FABRIC_H
 
-#include "tools/simulate/network.h"
+#include "core/topology/network.h"
 
 #include <stddef.h>
 
@@ -19,16 +19,9 @@ struct ls_fabric {
     double *bandwidth; // of each link, bytes a second
 };
 
-// LS_BAD_INPUT, logged, when the sides of a torus do not multiply to the world, or a graph has
-// fewer ranks.
+// LS_BAD_INPUT, logged, as ls_network_fit.
 LS_STATUS ls_fabric_create(const struct ls_network *network, uint32_t world, struct ls_fabric *out);
 void ls_fabric_finish(struct ls_fabric *fabric); // takes a zeroed one
-
-// Sets the sides of a torus, as even as the world allows, largest first.
-void ls_fabric_choose_sides(struct ls_network *network, uint32_t world);
-
-// The card that a rank uses, counted over all nodes.
-uint32_t ls_network_card(const struct ls_network *network, uint32_t rank);
 
 // Writes the links from one rank to another into `links` (`longest` of them), returns their number; `latency` gets
 // the seconds that a message travels.

@@ -14,7 +14,7 @@
 #ifndef LS_TOOLS_SIMULATE_FLOW_H
 #define LS_TOOLS_SIMULATE_FLOW_H
 
-#include "tools/simulate/link_graph.h"
+#include "core/topology/link_graph.h"
 
 // More flows than these take too long: they go to so many ranks, evenly spread, and what comes out
 // is still a bound.

@@ -15,7 +15,7 @@
 #include "tools/report/chart.h"
 #include "core/report/report.h"
 #include "tools/report/rows.h"
-#include "tools/simulate/networks.h"
+#include "core/run/networks.h"
 
 #include <math.h>
 #include <stdlib.h>

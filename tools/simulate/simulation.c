@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A simulation from its checks to its result; events.c follows the messages.
 #include "tools/simulate/simulator.h"
-#include "tools/simulate/surroundings.h"
+#include "core/topology/surroundings.h"
 
 #include "core/base/log.h"
 #include "core/base/random.h"

@@ -4,7 +4,7 @@
 #ifndef LS_TOOLS_SIMULATE_SIMULATION_H
 #define LS_TOOLS_SIMULATE_SIMULATION_H
 
-#include "tools/simulate/network.h"
+#include "core/topology/network.h"
 #include "core/plugin/collective.h"
 
 #define LS_SIMULATED_WORLD_MOST (1u << 24)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads a network from its JSON file. Every key is checked: one that is misspelt is refused, not ignored.
-#include "tools/simulate/network.h"
+#include "core/topology/network.h"
 
 #include "core/base/log.h"
 #include "core/base/options.h"
@@ -499,6 +499,33 @@ static enum ls_status read_graph(const struct reader *whole, struct ls_network *
     return refuse(whole, "links", reason);
 }
 
+// [2, 0, 1]: each rank once.
+static enum ls_status read_order(const struct reader *whole, struct ls_network *out)
+{
+    const json_t *list = json_object_get(whole->object, "order");
+    const size_t count = json_array_size(list);
+    if (!list)
+        return LS_OK;
+    if (count < 1)
+        return refuse(whole, "order", "expected a list of ranks");
+    out->order = malloc(count * sizeof(*out->order));
+    bool *found = calloc(count, sizeof(*found));
+    enum ls_status status = out->order && found ? LS_OK : LS_OUT_OF_MEMORY;
+    for (size_t i = 0; !status && i < count; i++) {
+        const json_t *value = json_array_get(list, i);
+        const json_int_t rank = json_is_integer(value) ? json_integer_value(value) : -1;
+        if (rank < 0 || rank >= (json_int_t)count || found[rank]) {
+            status = refuse(whole, "order", "expected all ranks from 0 on, each once");
+            break;
+        }
+        found[rank] = true;
+        out->order[i] = (uint32_t)rank;
+    }
+    free(found);
+    out->order_count = (uint32_t)count;
+    return status;
+}
+
 static enum ls_status read_topology(const struct reader *whole, struct ls_network *out)
 {
     const char *name = json_string_value(json_object_get(whole->object, "topology"));
@@ -513,7 +540,7 @@ static enum ls_status read_topology(const struct reader *whole, struct ls_networ
 
 #define COMMON_KEYS                                                                       \
     "name", "about", "sources", "topology", "latency_us", "bandwidth_gb_s", "efficiency", \
-        "overhead_us", "reduction_gb_s", "copy_gb_s", "launch_us", "protocols"
+        "overhead_us", "reduction_gb_s", "copy_gb_s", "launch_us", "protocols", "order"
 
 static enum ls_status read_texts(const struct reader *whole, struct ls_network *out)
 {
@@ -565,6 +592,8 @@ static enum ls_status read_whole(const struct reader *whole, struct ls_network *
         status = read_number(whole, &launch);
     if (!status)
         status = read_protocols(whole, out);
+    if (!status)
+        status = read_order(whole, out);
     if (!status && out->topology == LS_TOPOLOGY_FLAT)
         status = read_in_place(whole, out);
     if (!status)
@@ -576,6 +605,68 @@ static enum ls_status read_whole(const struct reader *whole, struct ls_network *
     if (!status && out->topology == LS_TOPOLOGY_GRAPH)
         status = read_graph(whole, out);
     return status;
+}
+
+// ---- The world ----
+
+static uint32_t largest_divisor(uint32_t value, uint32_t most)
+{
+    while (value % most)
+        most--;
+    return most;
+}
+
+// Largest side first; as even as the divisors of the world allow.
+void ls_network_choose_sides(struct ls_network *network, uint32_t world)
+{
+    uint32_t rest = world;
+    for (uint32_t i = network->dimensions; i > 1; i--) {
+        const double even = pow(rest, 1.0 / i);
+        const uint32_t side = largest_divisor(rest, (uint32_t)(even + 1e-6));
+        network->sides[i - 1] = side;
+        rest /= side;
+    }
+    network->sides[0] = rest;
+}
+
+static enum ls_status check_sides(const struct ls_network *network, uint32_t world)
+{
+    uint64_t product = 1;
+    char text[64] = "";
+    for (uint32_t i = 0, length = 0; i < network->dimensions; i++) {
+        product *= network->sides[i];
+        length += (uint32_t)snprintf(text + length, sizeof(text) - length, "%s%u", i ? " x " : "",
+                                     network->sides[i]);
+    }
+    if (product == world)
+        return LS_OK;
+    ls_error("network", "%s: a torus of %s has %llu ranks, not %u; change sides or the world",
+             network->name, text, (unsigned long long)product, world);
+    return LS_BAD_INPUT;
+}
+
+enum ls_status ls_network_fit(struct ls_network *network, uint32_t world)
+{
+    if (network->topology == LS_TOPOLOGY_TORUS && !network->sides[0])
+        ls_network_choose_sides(network, world);
+    if (network->graph && world > network->graph->ranks) {
+        ls_error("network", "%s: the graph has %u ranks, not %u; change it or the world",
+                 network->name, network->graph->ranks, world);
+        return LS_BAD_INPUT;
+    }
+    if (network->order && network->order_count != world) {
+        ls_error("network", "%s: the order has %u ranks, not %u; change it or the world",
+                 network->name, network->order_count, world);
+        return LS_BAD_INPUT;
+    }
+    return network->topology == LS_TOPOLOGY_TORUS ? check_sides(network, world) : LS_OK;
+}
+
+uint32_t ls_network_card(const struct ls_network *network, uint32_t rank)
+{
+    const uint64_t place = rank % network->ranks_per_node;
+    return rank / network->ranks_per_node * network->cards_per_node +
+           (uint32_t)(place * network->cards_per_node / network->ranks_per_node);
 }
 
 // ---- The file ----
@@ -629,6 +720,7 @@ enum ls_status ls_network_read(const char *path, struct ls_network *out)
 void ls_network_finish(struct ls_network *network)
 {
     ls_link_graph_destroy(network->graph);
+    free(network->order);
     *network = (struct ls_network){0};
 }
 

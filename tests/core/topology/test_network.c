@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Network files: those that come with Lockstep are read, and what cannot be is refused with one line.
-#include "tools/simulate/network.h"
+#include "core/topology/network.h"
 #include "tests/core/collective/support.h"
 
 #include <dirent.h>

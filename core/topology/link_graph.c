@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ways through a network that is given link by link.
-#include "tools/simulate/link_graph.h"
+#include "core/topology/link_graph.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Opens networks by name or file.
-#include "tools/simulate/networks.h"
+#include "core/run/networks.h"
 
 #include "core/run/resource_files.h"
 

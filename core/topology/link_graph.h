@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A network given link by link: ranks and switches are vertices, and every pair of ranks has one
 // way. [any thread]
-#ifndef LS_TOOLS_SIMULATE_LINK_GRAPH_H
-#define LS_TOOLS_SIMULATE_LINK_GRAPH_H
+#ifndef LS_TOPOLOGY_LINK_GRAPH_H
+#define LS_TOPOLOGY_LINK_GRAPH_H
 
 #include "core/base/status.h"
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finds a network by name or file. [any thread]
-#ifndef LS_TOOLS_SIMULATE_NETWORKS_H
-#define LS_TOOLS_SIMULATE_NETWORKS_H
+#ifndef LS_RUN_NETWORKS_H
+#define LS_RUN_NETWORKS_H
 
-#include "tools/simulate/network.h"
+#include "core/topology/network.h"
 
 // `text` is the name of a network that comes with Lockstep, or a file (with '/' or ending in ".json"). Names are looked
 // for in LOCKSTEP_NETWORK_PATH, then beside the program in the build tree or the installed prefix; an unknown one

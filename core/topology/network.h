@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a network is made of, as a JSON file gives it (docs/simulate.md has the form): how ranks are connected, and
 // what a message costs. [any thread]
-#ifndef LS_TOOLS_SIMULATE_NETWORK_H
-#define LS_TOOLS_SIMULATE_NETWORK_H
+#ifndef LS_TOPOLOGY_NETWORK_H
+#define LS_TOPOLOGY_NETWORK_H
 
 #include "core/base/status.h"
-#include "tools/simulate/link_graph.h"
+#include "core/topology/link_graph.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -81,12 +81,25 @@ struct ls_network {
     uint32_t dimensions; // of a torus
     uint32_t sides[LS_TORUS_DIMENSIONS]; // 0: as even as the world allows
     struct ls_link_graph *graph; // of a graph; else NULL
+    uint32_t
+        *order; // all ranks, so that neighbours in this list are near each other; NULL: not given
+    uint32_t order_count;
 };
 
 // LS_BAD_INPUT, logged with path and line: no such file, malformed JSON, a key that is unknown or missing, a value
 // that cannot be.
 LS_STATUS ls_network_read(const char *path, struct ls_network *out);
 void ls_network_finish(struct ls_network *network); // takes a zeroed one
+
+// Sets the sides of a torus, as even as the world allows, largest first.
+void ls_network_choose_sides(struct ls_network *network, uint32_t world);
+
+// The same where the file gives none. LS_BAD_INPUT, logged: it is for another world, by its sides,
+// its graph (which may have more ranks) or its order.
+LS_STATUS ls_network_fit(struct ls_network *network, uint32_t world);
+
+// The card that a rank uses, counted over all nodes.
+uint32_t ls_network_card(const struct ls_network *network, uint32_t rank);
 
 // The protocol while `ranks` ranks work on a buffer of so many bytes; NULL: the network has none.
 const struct ls_protocol *ls_network_protocol(const struct ls_network *network, double bytes,
