@@ -66,15 +66,25 @@ static void around(const struct rings *rings, struct ls_schedule *schedule, uint
 {
     const struct ls_collective_call *call = rings->call;
     const uint64_t world = call->world;
-    uint64_t places[LS_CHANNELS_MOST];
-    for (uint32_t channel = 0; channel < rings->channels; channel++)
-        places[channel] = place_of(rings, channel, call->rank);
+    struct {
+        uint64_t place;
+        uint32_t next, previous;
+        struct ls_range part; // to be sent: what came in the step before
+    } at[LS_CHANNELS_MOST];
+    for (uint32_t channel = 0; channel < rings->channels; channel++) {
+        const uint64_t place = place_of(rings, channel, call->rank);
+        at[channel].place = place;
+        at[channel].next = rank_at(rings, channel, place + 1);
+        at[channel].previous = rank_at(rings, channel, place + world - 1);
+        at[channel].part = part_at(rings, channel, place + ahead);
+    }
     for (uint64_t step = 0; step + 1 < world; step++) {
         for (uint32_t channel = 0; channel < rings->channels; channel++) {
-            const uint64_t place = places[channel], sent = place + ahead + world - step;
-            ls_send(schedule, rank_at(rings, channel, place + 1), part_at(rings, channel, sent));
-            ls_add_step(schedule, receive, rank_at(rings, channel, place + world - 1),
-                        part_at(rings, channel, sent + world - 1), ls_data_range(0, 0));
+            const uint64_t received = at[channel].place + ahead + 2 * world - step - 1;
+            ls_send(schedule, at[channel].next, at[channel].part);
+            at[channel].part = part_at(rings, channel, received);
+            ls_add_step(schedule, receive, at[channel].previous, at[channel].part,
+                        ls_data_range(0, 0));
         }
         if (ls_end_round(schedule)) // too long, say; the order must be freed
             return;
