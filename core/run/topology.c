@@ -16,28 +16,32 @@
 // ---- A file ----
 
 // The hosts that collectives are told of are the file's nodes, so none may be on two machines.
-static enum ls_status check_nodes(const struct ls_run_topology *topology, const uint32_t *hosts,
-                                  uint32_t world)
+static enum ls_status check_nodes(const struct ls_network *network, const uint32_t *nodes,
+                                  const uint32_t *hosts, uint32_t world)
 {
-    const uint32_t *nodes = topology->around.hosts;
     for (uint32_t i = 1; nodes && i < world; i++)
         if (nodes[i] == nodes[i - 1] && hosts[i] != hosts[i - 1]) {
             ls_error(SCOPE,
                      "%s: ranks %u and %u are in one node of %u, but on different hosts; give "
                      "nodes as many ranks as a host has",
-                     topology->text, i - 1, i, topology->network.ranks_per_node);
+                     network->name, i - 1, i, network->ranks_per_node);
             return LS_BAD_INPUT;
         }
     return LS_OK;
 }
 
-static enum ls_status fit_file(struct ls_run_topology *topology, const uint32_t *hosts,
-                               uint32_t world)
+enum ls_status ls_topology_of_file(struct ls_network *network, const uint32_t *hosts,
+                                   uint32_t world, struct ls_surroundings *out)
 {
-    enum ls_status status = ls_network_fit(&topology->network, world);
+    enum ls_status status = ls_network_fit(network, world);
+    if (status)
+        return status;
+    status = ls_surroundings_init(network, world, out);
     if (!status)
-        status = ls_surroundings_init(&topology->network, world, &topology->around);
-    return status ? status : check_nodes(topology, hosts, world);
+        status = check_nodes(network, out->hosts, hosts, world);
+    if (status)
+        ls_surroundings_finish(out);
+    return status;
 }
 
 // ---- What Linux shows ----
@@ -213,7 +217,8 @@ enum ls_status ls_run_topology_fit(struct ls_run_topology *topology, struct ls_c
     if (!topology->text)
         return LS_OK;
     return topology->system ? fit_system(topology, cluster)
-                            : fit_file(topology, ls_cluster_hosts(cluster), topology->world);
+                            : ls_topology_of_file(&topology->network, ls_cluster_hosts(cluster),
+                                                  topology->world, &topology->around);
 }
 
 void ls_run_topology_finish(struct ls_run_topology *topology)

@@ -37,8 +37,13 @@ LS_STATUS ls_run_topology_fit(struct ls_run_topology *topology, struct ls_cluste
 
 void ls_run_topology_finish(struct ls_run_topology *topology); // takes a zeroed one
 
+// What a file says of `world` ranks, as ls_run_topology_fit. `hosts` has the number of each rank's
+// host.
+LS_STATUS ls_topology_of_file(struct ls_network *network, const uint32_t *hosts, uint32_t world,
+                              struct ls_surroundings *out);
+
 // From where every rank is: the card that is nearest to it, and the order host by host, node by
-// node. `hosts` has the number of each rank's host.
+// node.
 struct ls_machine_place;
 LS_STATUS ls_topology_of_places(const struct ls_machine_place *places, const uint32_t *hosts,
                                 uint32_t world, struct ls_surroundings *out);

@@ -2,6 +2,7 @@
 // What is read from trees that look like Linux's /sys and /proc, and what collectives are told then.
 #include "core/run/topology.h"
 #include "core/topology/machine.h"
+#include "tests/core/collective/support.h"
 
 #include <check.h>
 #include <stdarg.h>
@@ -167,6 +168,26 @@ START_TEST(three_ranks_of_which_hosts_and_nodes_are_mixed)
 }
 END_TEST
 
+START_TEST(a_node_of_a_file_is_on_one_host)
+{
+    struct ls_network network = {
+        .name = "pairs", .topology = LS_TOPOLOGY_NODES, .ranks_per_node = 2, .cards_per_node = 1};
+    const uint32_t one[] = {0, 0, 0, 0, 0}, two[] = {0, 0, 1, 1, 2}, mixed[] = {0, 0, 0, 1, 1};
+    struct ls_surroundings around;
+    ck_assert_int_eq(ls_topology_of_file(&network, one, 5, &around), LS_OK); // nodes in a machine
+    check_list(around.hosts, 5, 0, 0, 1, 1, 2);
+    check_list(around.cards, 5, 0, 0, 1, 1, 2);
+    ck_assert_ptr_null(around.order);
+    ls_surroundings_finish(&around);
+    ck_assert_int_eq(ls_topology_of_file(&network, two, 5, &around), LS_OK);
+    ls_surroundings_finish(&around);
+    test_log_begin();
+    ck_assert_int_eq(ls_topology_of_file(&network, mixed, 5, &around), LS_BAD_INPUT);
+    ls_log_set_writer(NULL, NULL);
+    ck_assert_ptr_nonnull(strstr(test_log.text, "ranks 2 and 3 are in one node of 2"));
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("machine");
@@ -175,6 +196,7 @@ int main(void)
     tcase_add_test(cases, cards_are_those_of_infiniband_or_interfaces_that_are_up);
     tcase_add_test(cases, ranks_take_the_cards_of_their_node_and_nodes_are_neighbours);
     tcase_add_test(cases, three_ranks_of_which_hosts_and_nodes_are_mixed);
+    tcase_add_test(cases, a_node_of_a_file_is_on_one_host);
     suite_add_tcase(suite, cases);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
