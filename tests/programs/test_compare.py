@@ -28,7 +28,7 @@ ROOT_KEYS = {"lockstep", "made", "command", "status", "model", "dataset", "optim
              "steps", "reproducible", "target", "reference", "rounding_spread", "rounding_spread_first_two", "rounding_spread_first_ten", "rounding_spread_parameters",
              "rounding_spread_of",
              "runs", "comparisons", "reference_comparisons", "scaling", "verdict", "suggestions"}
-RUN_KEYS = {"strategy", "workers", "replicas", "threads", "global_batch", "status", "reason", "synchronous", "examples_per_second",
+RUN_KEYS = {"strategy", "workers", "replicas", "threads", "global_batch", "status", "reason", "synchronous", "way", "examples_per_second",
             "examples_per_second_low", "examples_per_second_high", "round_examples_per_second",
             "process_examples_per_second", "timed_steps", "step_seconds",
             "bytes_per_step_per_rank", "peak_rss_bytes", "final_loss", "final_accuracy", "val_loss", "val_accuracy",

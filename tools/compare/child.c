@@ -12,6 +12,7 @@
 #include "core/plugin/strategy.h"
 #include "core/model/model.h"
 #include "core/train/model_calls.h"
+#include "tools/compare/list.h"
 #include "tools/last_words.h"
 
 #include <errno.h>
@@ -284,6 +285,15 @@ static uint32_t statistics_of(const struct ls_graph *graph)
     return found;
 }
 
+static enum ls_compared_way way_of(const struct life *life, const struct ls_fit_state *state)
+{
+    const struct ls_strategy_interface *strategy = life->run->strategy.strategy->interface;
+    return state->asynchronous                                         ? LS_WAY_ASYNCHRONOUS
+           : strategy->rounds                                          ? LS_WAY_ROUNDS
+           : life->run->filter && compare_entry_world(life->entry) > 1 ? LS_WAY_FILTERED
+                                                                       : LS_WAY_PLAIN;
+}
+
 static enum ls_status note_prepared(void *context, const struct ls_fit_state *state)
 {
     struct life *life = context;
@@ -292,7 +302,7 @@ static enum ls_status note_prepared(void *context, const struct ls_fit_state *st
     shared->epoch_steps = state->epoch_steps;
     shared->accuracy = ls_metric_set_has(&state->model->metrics, "accuracy");
     snprintf(shared->device, sizeof(shared->device), "%s", state->model->run->device->plugin->name);
-    shared->synchronous = !state->asynchronous;
+    shared->way = (uint32_t)way_of(life, state);
     shared->statistics = statistics_of(state->model->graph);
     shared->dtype = ls_graph_computes_in(state->model->graph, LS_BF16)  ? LS_BF16
                     : ls_graph_computes_in(state->model->graph, LS_F16) ? LS_F16
@@ -502,16 +512,18 @@ void compare_child_live(const struct compare_setting *setting, const struct comp
     struct life life = {.setting = setting, .entry = entry, .place = place};
     struct inputs inputs = {0};
     struct ls_run_options options = setting->run;
+    char *strategy = compare_item_strategy(entry->strategy);
     settle(place);
     void *room = entry->timed ? move_memory() : NULL;
-    options.strategy = entry->strategy;
+    options.strategy = strategy;
+    options.compress = compare_item_filter(entry->strategy);
     options.replicas = entry->replicas;
     options.threads = entry->threads;
     options.progress = 0;
     options.cluster = place->meeting ? "launch" : "none";
     if (place->meeting)
         take_place(place->meeting);
-    enum ls_status status = ls_run_open(&options, &life.run);
+    enum ls_status status = strategy ? ls_run_open(&options, &life.run) : LS_OUT_OF_MEMORY;
     if (!status) {
         atomic_store(&interruptible, life.run);
         status = place->meeting ? refuse_mpi(life.run) : LS_OK;
@@ -528,6 +540,7 @@ void compare_child_live(const struct compare_setting *setting, const struct comp
     ls_data_close(inputs.train);
     ls_data_close(inputs.validation);
     free(room);
+    free(strategy);
     _exit(ls_status_exit_code(status));
 }
 
@@ -542,7 +555,7 @@ static bool is_there(const struct ls_plugin_entry *entries, size_t count, uint32
 
 // Whether a part of it is the name of no plugin at all: that is a mistake, not a machine that lacks
 // something.
-static bool names_nothing(struct ls_loader *loader, const char *strategy)
+static bool names_nothing(struct ls_loader *loader, const char *strategy, const char *filter)
 {
     static const uint32_t kinds[] = {LS_KIND_STRATEGY, LS_KIND_COLLECTIVE, LS_KIND_TRANSPORT};
     struct ls_plugin_entry *entries = NULL;
@@ -560,21 +573,32 @@ static bool names_nothing(struct ls_loader *loader, const char *strategy)
     }
 
 out:
-    ls_plugin_entries_destroy(entries, count);
     ls_spec_finish(&spec);
+    if (filter && !ls_is_plugin_file(filter) && entries &&
+        !ls_spec_parse("--strategies", filter, &spec)) {
+        nothing = nothing || !is_there(entries, count, 1u << LS_KIND_FILTER, spec.name);
+        ls_spec_finish(&spec);
+    }
+    ls_plugin_entries_destroy(entries, count);
     return nothing;
 }
 
-void compare_child_look(const struct compare_setting *setting, const char *strategy,
+void compare_child_look(const struct compare_setting *setting, const char *item,
                         const struct compare_place *place)
 {
     struct ls_loader *loader = NULL;
     struct ls_resolved_strategy resolved = {0};
+    const struct ls_opened_plugin *opened = NULL;
+    const char *filter = compare_item_filter(item);
+    char *strategy = compare_item_strategy(item);
     settle(place);
-    enum ls_status status = ls_loader_create(setting->run.plugin_path, &loader);
+    enum ls_status status =
+        strategy ? ls_loader_create(setting->run.plugin_path, &loader) : LS_OUT_OF_MEMORY;
     if (!status)
         status = ls_loader_resolve_strategy(loader, strategy, NULL, &resolved);
-    if (status == LS_UNAVAILABLE && names_nothing(loader, strategy))
+    if (!status && filter)
+        status = ls_loader_open_text(loader, "--strategies", LS_KIND_FILTER, filter, &opened);
+    if (status == LS_UNAVAILABLE && names_nothing(loader, strategy, filter))
         status = LS_USAGE;
     if (!status) {
         const struct ls_strategy_interface *interface = resolved.strategy->interface;

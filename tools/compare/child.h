@@ -6,6 +6,7 @@
 #define LS_TOOLS_COMPARE_CHILD_H
 
 #include "core/base/status.h"
+#include "tools/compare/comparison.h"
 #include "lockstep.h"
 
 #include <stdatomic.h>
@@ -31,7 +32,7 @@ struct compare_setting {
 
 // The settings of one run.
 struct compare_entry {
-    const char *strategy;
+    const char *strategy; // as the user wrote it, with its filter: "ring+int8"
     uint32_t workers; // that it runs on; 1: worker 0 alone
     uint32_t replicas, threads; // replicas of each worker; threads of each replica
     uint64_t batch; // global
@@ -65,7 +66,7 @@ struct compare_shared {
     uint64_t epoch_steps;
     uint32_t accuracy; // 1: the model has that metric
     char device[64]; // that it trains on
-    uint32_t synchronous;
+    uint32_t way; // enum ls_compared_way
     uint32_t statistics; // COMPARE_OF_SHARES, COMPARE_SYNCHRONIZED
     uint32_t dtype; // the coarsest that the model computes in: LS_F32, LS_F16, LS_BF16
     // The last turn of a timed run, without its first step, because its caches are cold and its input
@@ -114,8 +115,8 @@ struct compare_place {
 _Noreturn void compare_child_live(const struct compare_setting *setting,
                                   const struct compare_entry *entry,
                                   const struct compare_place *place);
-// Only reads the strategy's traits and checks its options.
-_Noreturn void compare_child_look(const struct compare_setting *setting, const char *strategy,
+// Only reads the traits of the item's strategy and checks its options, and those of its filter.
+_Noreturn void compare_child_look(const struct compare_setting *setting, const char *item,
                                   const struct compare_place *place);
 
 #endif

@@ -320,8 +320,7 @@ static enum ls_status measure(const struct compare_runner *runner, const struct 
     return LS_OK;
 }
 
-static const struct ls_compared_run nothing = {.synchronous = true,
-                                               .rate = NAN,
+static const struct ls_compared_run nothing = {.rate = NAN,
                                                .rate_low = NAN,
                                                .rate_high = NAN,
                                                .times = {NAN, NAN, NAN, NAN, NAN, NAN, NAN},
@@ -356,7 +355,7 @@ static enum ls_status collect_run(const struct compare_race *race,
         return LS_OUT_OF_MEMORY;
     if (!runner->ready)
         return LS_OK;
-    run->synchronous = runner->shared->synchronous;
+    run->way = (enum ls_compared_way)runner->shared->way;
     run->report = read_report(runner);
     // What failed is no result, though it may have trained for a while.
     if (run->status == LS_COMPARED_FAILED)

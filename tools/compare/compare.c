@@ -41,7 +41,8 @@ static const struct argument table[] = {
      "one-device,ring,hierarchical-copy,central-storage,parameter-server",
      "names of strategies or collectives, as for --strategy of train. An item with '=' and no ':' "
      "continues the options of the "
-     "item before it: ring,parameter-server:mode=bounded,staleness=2,tree are three strategies",
+     "item before it: ring,parameter-server:mode=bounded,staleness=2,tree are three strategies. "
+     "'+' and a filter, as for --compress of train: ring+int8,ring+topk:fraction=0.01",
      .first_day = true},
     {"replicas", "N[,N...]", NULL,
      "copies of the model, over several workers those of each; with several counts, each strategy "

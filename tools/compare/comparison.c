@@ -33,6 +33,17 @@ void ls_comparison_finish(struct ls_comparison *comparison)
     *comparison = (struct ls_comparison){.reference = LS_COMPARISON_NONE};
 }
 
+const char *ls_way_text(enum ls_compared_way way)
+{
+    static const char *const texts[] = {
+        [LS_WAY_PLAIN] = "plain",
+        [LS_WAY_ASYNCHRONOUS] = "asynchronous",
+        [LS_WAY_ROUNDS] = "rounds",
+        [LS_WAY_FILTERED] = "filtered",
+    };
+    return texts[way];
+}
+
 double ls_rounding_of(uint32_t dtype)
 {
     return ldexp(1, dtype == LS_BF16 ? -8 : dtype == LS_F16 ? -11 : -23);
@@ -160,7 +171,8 @@ static json_t *run_json(const struct ls_compared_run *run)
     json_object_set_new(object, "global_batch", ls_report_count_json(run->global_batch));
     json_object_set_new(object, "status", json_string(status_text(run->status)));
     json_object_set_new(object, "reason", ls_report_text_json(run->reason));
-    json_object_set_new(object, "synchronous", json_boolean(run->synchronous));
+    json_object_set_new(object, "synchronous", json_boolean(run->way != LS_WAY_ASYNCHRONOUS));
+    json_object_set_new(object, "way", json_string(ls_way_text(run->way)));
     add_speed(object, run);
     add_truth(object, run);
     json_object_set_new(object, "curve", curve_json(run));

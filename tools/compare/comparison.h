@@ -52,15 +52,24 @@ struct ls_compared_point {
     double val_loss, val_accuracy; // where an epoch ends here
 };
 
+// What a run computes, held against one device. All but the first make other updates, and are
+// judged by what they reach.
+enum ls_compared_way {
+    LS_WAY_PLAIN, // the same
+    LS_WAY_ASYNCHRONOUS, // replicas do not wait for each other
+    LS_WAY_ROUNDS, // replicas have weights of their own between rounds (local SGD, DiLoCo)
+    LS_WAY_FILTERED, // a filter makes the sums of gradients with fewer bytes (--compress)
+};
+
 struct ls_compared_run {
-    char *strategy; // as the user wrote it
+    char *strategy; // as the user wrote it, with its filter
     uint32_t workers; // that it ran on
     uint32_t replicas, threads; // replicas of all workers; threads of a replica
     double cores; // that the run can keep busy; on a device with memory of its own: replicas
     uint64_t global_batch;
     enum ls_compared_status status;
     char *reason; // one line; NULL: none
-    bool synchronous;
+    enum ls_compared_way way;
     double rate; // examples/s: geometric mean of the processes; without them, median of the rounds
     double rate_low, rate_high; // quartiles of the rounds
     double *round_rates; // of turns, process after process
@@ -131,6 +140,8 @@ struct ls_comparison {
     double rounding_spread, rounding_spread_first_two, rounding_spread_first_ten,
         rounding_spread_parameters;
 };
+
+const char *ls_way_text(enum ls_compared_way way); // "plain", "asynchronous", "rounds", "filtered"
 
 void ls_comparison_finish(struct ls_comparison *comparison); // takes a zeroed one
 

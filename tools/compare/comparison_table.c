@@ -256,7 +256,7 @@ static void print_truth(const struct ls_comparison *comparison, FILE *out)
                     !other || run->same_bits < 0 ? "-"
                     : run->same_bits             ? "same"
                                                  : "DIFFER");
-        fputs(run->synchronous ? "\n" : "  asynchronous\n", out);
+        fprintf(out, run->way ? "  %s\n" : "\n", ls_way_text(run->way));
     }
     if (bits) {
         fputs("\nfirst ten, all steps: largest difference of the losses from the reference, "

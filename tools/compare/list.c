@@ -5,6 +5,7 @@
 #include "core/base/log.h"
 #include "core/base/options.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +21,22 @@ static bool continues_options(const char *part, size_t length)
     return equals && (!colon || equals < colon);
 }
 
-// "b:x=1" and "y=2" make "b:x=1,y=2"; the first option of an item follows a colon.
+const char *compare_item_filter(const char *item)
+{
+    for (const char *plus = strchr(item, '+'); plus; plus = strchr(plus + 1, '+'))
+        if (!isdigit((unsigned char)plus[1]) && plus[1] != '.')
+            return plus + 1;
+    return NULL;
+}
+
+char *compare_item_strategy(const char *item)
+{
+    const char *filter = compare_item_filter(item);
+    return filter ? strndup(item, (size_t)(filter - item) - 1) : strdup(item);
+}
+
+// "b:x=1" and "y=2" make "b:x=1,y=2"; the first option of an item, or of its filter, follows a
+// colon.
 static enum ls_status append_options(struct compare_list *list, const char *part, size_t length)
 {
     if (list->count == 0) {
@@ -33,7 +49,8 @@ static enum ls_status append_options(struct compare_list *list, const char *part
     char *longer = realloc(item, before + length + 2);
     if (!longer)
         return LS_OUT_OF_MEMORY;
-    longer[before] = strchr(longer, ':') ? ',' : ':';
+    const char *filter = compare_item_filter(longer);
+    longer[before] = strchr(filter ? filter : longer, ':') ? ',' : ':';
     memcpy(longer + before + 1, part, length);
     longer[before + 1 + length] = '\0';
     list->items[list->count - 1] = longer;

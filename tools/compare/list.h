@@ -10,7 +10,7 @@
 
 #define COMPARE_STRATEGIES_MOST 32
 
-// "a,b:x=1,y=2,c" in its items: "a", "b:x=1,y=2", "c".
+// "a,b:x=1,y=2,c+f:z=3" in its items: "a", "b:x=1,y=2", "c+f:z=3", which is c with filter f.
 struct compare_list {
     char *items[COMPARE_STRATEGIES_MOST];
     size_t count;
@@ -20,6 +20,12 @@ struct compare_list {
 // item, options without an item, the same item twice, too many.
 LS_STATUS compare_list_parse(const char *text, struct compare_list *out);
 void compare_list_finish(struct compare_list *list); // takes a zeroed one
+
+// Where the filter of an item begins: "int8" of "ring+int8"; NULL: it has none. A '+' before a digit
+// belongs to a number.
+const char *compare_item_filter(const char *item);
+// Its strategy alone; for free(). NULL: no memory.
+char *compare_item_strategy(const char *item);
 
 enum compare_metric {
     COMPARE_NO_METRIC,

@@ -38,7 +38,13 @@ static void read_run(struct ls_page_run *run, const json_t *json)
     run->json = json;
     run->strategy = strategy && *strategy ? strategy : "(no name)";
     run->done = status && !strcmp(status, "done");
-    run->synchronous = !json_is_false(json_object_get(json, "synchronous"));
+    const char *way = ls_page_string(json, "way");
+    if (json_is_false(json_object_get(json, "synchronous")))
+        run->other_way = "asynchronous"; // of reports without ways, too
+    else if (way && strcmp(way, "rounds") == 0)
+        run->other_way = "rounds";
+    else if (way && strcmp(way, "filtered") == 0)
+        run->other_way = "filtered";
     run->replicas = replicas >= 1 && replicas < 1e9 ? (unsigned)replicas : 0;
 }
 

@@ -206,8 +206,8 @@ static void print_legend(const struct ls_page *page)
         ls_page_put_name(page, &page->runs[i]);
         if (page->runs[i].reference)
             fputs(" <small>reference</small>", page->out);
-        if (!page->runs[i].synchronous)
-            fputs(" <small>asynchronous</small>", page->out);
+        if (page->runs[i].other_way)
+            fprintf(page->out, " <small>%s</small>", page->runs[i].other_way);
         fputs("</span></label></li>\n", page->out);
     }
     fputs("</ul>\n", page->out);
@@ -226,7 +226,7 @@ enum ls_status ls_page_curves(struct ls_page *page)
             continue;
         if (!any) {
             fputs("<section id=\"curves\" class=\"curves\">\n<h2>Learning</h2>\n"
-                  "<p class=\"note\">Synchronous strategies should lie on the reference, the wide "
+                  "<p class=\"note\">Plain strategies should lie on the reference, the wide "
                   "pale "
                   "line; against seconds, the faster are further left.</p>\n",
                   page->out);

@@ -102,8 +102,8 @@ static void print_row(const struct ls_page *page, const struct ls_page_run *run,
     ls_page_put_name(page, run);
     fputs("</div>", page->out);
     fprintf(page->out, "<div class=\"value\"><b>%s</b>", ls_page_deviation(value).text);
-    if (!run->synchronous)
-        fputs(" <small>\xc2\xb7 asynchronous</small>", page->out);
+    if (run->other_way)
+        fprintf(page->out, " <small>\xc2\xb7 %s</small>", run->other_way);
     else if (spread > 0 && value > 0)
         fprintf(page->out, " <small>\xc2\xb7 %s\xc3\x97 rounding</small>",
                 ls_page_deviation(value / spread).text);

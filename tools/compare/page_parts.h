@@ -20,7 +20,7 @@ struct ls_page_run {
     const char *strategy; // never NULL
     bool done; // the whole run; a part of one may have numbers too
     bool reference;
-    bool synchronous;
+    const char *other_way; // than one device computes: "asynchronous", "rounds"; NULL: the same
     bool
         named_by_replicas; // the same strategy ran with other counts: the name alone says too little
     unsigned replicas; // 0: unknown

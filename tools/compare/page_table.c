@@ -136,8 +136,8 @@ static void print_row(const struct ls_page *page, const struct ls_page_run *run,
     ls_page_put_name(page, run);
     if (run->reference)
         fputs("<br/><small>reference</small>", page->out);
-    if (!run->synchronous)
-        fputs("<br/><small>asynchronous</small>", page->out);
+    if (run->other_way)
+        fprintf(page->out, "<br/><small>%s</small>", run->other_way);
     if (!run->done && has_numbers(run)) {
         fputs("<br/><small>", page->out);
         ls_page_put_reason(page, run);
@@ -291,9 +291,10 @@ static void print_account(const struct ls_page *page)
     fputs("</p>\n", page->out);
     print_spread(page);
     for (size_t i = 0; i < page->run_count; i++) {
-        if (page->runs[i].synchronous)
+        if (!page->runs[i].other_way)
             continue;
-        fputs("<p>An asynchronous strategy makes other updates than the reference. Its deviation "
+        fputs("<p>A run that is asynchronous, in rounds or filtered makes other updates than the "
+              "reference. Its deviation "
               "shows how different the training was, not that anything is wrong. Judge it by loss "
               "and accuracy.</p>\n",
               page->out);

@@ -167,13 +167,23 @@ bool ls_compared_is_level(const struct ls_comparison *comparison, size_t a, size
     return difference && isfinite(difference->p) && !difference->different;
 }
 
-size_t ls_compared_highest(const struct ls_comparison *comparison, size_t but, bool synchronous)
+const char *ls_way_verb(enum ls_compared_way way)
+{
+    static const char *const texts[] = {
+        [LS_WAY_PLAIN] = "computes what one device does",
+        [LS_WAY_ASYNCHRONOUS] = "is asynchronous",
+        [LS_WAY_ROUNDS] = "lets each replica train weights of its own between rounds",
+        [LS_WAY_FILTERED] = "sends gradients through a filter",
+    };
+    return texts[way];
+}
+
+size_t ls_compared_highest(const struct ls_comparison *comparison, size_t but, bool plain)
 {
     size_t best = LS_COMPARISON_NONE;
     for (size_t i = 0; i < comparison->run_count; i++) {
         const struct ls_compared_run *run = &comparison->runs[i];
-        if (i == but || !ls_compared_was_measured(comparison, i) ||
-            (synchronous && !run->synchronous))
+        if (i == but || !ls_compared_was_measured(comparison, i) || (plain && run->way))
             continue;
         if (best == LS_COMPARISON_NONE || run->rate > comparison->runs[best].rate)
             best = i;
@@ -181,12 +191,11 @@ size_t ls_compared_highest(const struct ls_comparison *comparison, size_t but, b
     return best;
 }
 
-bool ls_compared_leads(const struct ls_comparison *comparison, size_t index, bool synchronous)
+bool ls_compared_leads(const struct ls_comparison *comparison, size_t index, bool plain)
 {
     for (size_t i = 0; i < comparison->run_count; i++)
         if (i != index && ls_compared_was_measured(comparison, i) &&
-            (!synchronous || comparison->runs[i].synchronous) &&
-            !ls_compared_is_faster(comparison, index, i))
+            (!plain || !comparison->runs[i].way) && !ls_compared_is_faster(comparison, index, i))
             return false;
     return true;
 }

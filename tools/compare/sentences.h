@@ -42,6 +42,8 @@ const char *ls_grouped(double value, char text[static LS_GROUPED_BYTES]);
 // What the second run of the reference is: "one device, each batch in two halves". Returns `text`.
 #define LS_TWIN_BYTES 160
 const char *ls_twin_text(const struct ls_comparison *comparison, char text[static LS_TWIN_BYTES]);
+// "is asynchronous", "trains weights of its own in each replica between rounds", ...
+const char *ls_way_verb(enum ls_compared_way way);
 void ls_put_compared_name(FILE *out, const struct ls_comparison *comparison, size_t index);
 // "a", "a and b", "a, b and c".
 void ls_put_compared_names(FILE *out, const struct ls_comparison *comparison, const size_t *indices,
@@ -58,11 +60,12 @@ bool ls_compared_was_measured(const struct ls_comparison *comparison, size_t ind
 // found. Without enough measurements, both are false.
 bool ls_compared_is_faster(const struct ls_comparison *comparison, size_t a, size_t b);
 bool ls_compared_is_level(const struct ls_comparison *comparison, size_t a, size_t b);
-// The run that was measured to have the highest speed, but for `but`; `synchronous`: of those alone. Whether it is the
-// fastest, ls_compared_is_faster() knows. LS_COMPARISON_NONE: none.
-size_t ls_compared_highest(const struct ls_comparison *comparison, size_t but, bool synchronous);
-// Found to be faster than all others that were measured; `synchronous`: than all others of those.
-bool ls_compared_leads(const struct ls_comparison *comparison, size_t index, bool synchronous);
+// The run that was measured to have the highest speed, but for `but`; `plain`: of those that compute
+// what one device does. Whether it is the fastest, ls_compared_is_faster() knows.
+// LS_COMPARISON_NONE: none.
+size_t ls_compared_highest(const struct ls_comparison *comparison, size_t but, bool plain);
+// Found to be faster than all others that were measured; `plain`: than all others of those.
+bool ls_compared_leads(const struct ls_comparison *comparison, size_t index, bool plain);
 // Differs from the reference by more than rounding explains.
 bool ls_compared_is_off(const struct ls_comparison *comparison, size_t index);
 bool ls_compared_has_unequal_replicas(const struct ls_comparison *comparison, size_t index);

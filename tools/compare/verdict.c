@@ -74,8 +74,10 @@ static void say_leader(struct ls_sentence_writer *writer, const struct ls_compar
         fprintf(out, " (half of its turns between %s and %s)", ls_grouped(run->rate_low, text[0]),
                 ls_grouped(run->rate_high, text[1]));
     const size_t in_step = ls_compared_highest(comparison, LS_COMPARISON_NONE, true);
-    if (!run->synchronous && in_step != LS_COMPARISON_NONE) {
-        fputs("; it is asynchronous, and of the synchronous strategies, ", out);
+    if (run->way && in_step != LS_COMPARISON_NONE) {
+        fprintf(out, "; it %s, and of the %s, ", ls_way_verb(run->way),
+                run->way == LS_WAY_ASYNCHRONOUS ? "synchronous strategies"
+                                                : "strategies that compute what one device does");
         ls_put_compared_name(out, comparison, in_step);
         fputs(ls_compared_leads(comparison, in_step, true) ? " is the fastest with "
                                                            : " had the highest speed, not "

@@ -32,7 +32,7 @@ static bool has_failed(const struct ls_comparison *comparison, size_t index)
 static bool is_compared(const struct ls_comparison *comparison, size_t index)
 {
     const struct ls_compared_run *run = &comparison->runs[index];
-    return index != comparison->reference && run->synchronous && isfinite(run->loss_deviation) &&
+    return index != comparison->reference && !run->way && isfinite(run->loss_deviation) &&
            !has_failed(comparison, index) && !has_failed(comparison, comparison->reference) &&
            (comparison->basis != LS_BASIS_BITS || run->same_bits >= 0);
 }
@@ -51,7 +51,7 @@ bool ls_compared_is_off(const struct ls_comparison *comparison, size_t index)
 static bool has_other_batch(const struct ls_comparison *comparison, size_t index)
 {
     const struct ls_compared_run *run = &comparison->runs[index];
-    return ls_compared_was_measured(comparison, index) && run->synchronous &&
+    return ls_compared_was_measured(comparison, index) && !run->way &&
            run->global_batch != comparison->global_batch;
 }
 
@@ -174,11 +174,11 @@ static void put_pair(FILE *out, const char *what, double value, double reference
         fprintf(out, " (one device: %.4f)", reference);
 }
 
-static void say_asynchronous(struct ls_sentence_writer *writer,
-                             const struct ls_comparison *comparison, size_t index)
+static void say_other_way(struct ls_sentence_writer *writer, const struct ls_comparison *comparison,
+                          size_t index)
 {
     const struct ls_compared_run *run = &comparison->runs[index];
-    if (run->synchronous || !ls_compared_was_measured(comparison, index))
+    if (!run->way || !ls_compared_was_measured(comparison, index))
         return;
     const struct ls_compared_run nothing = {.final_loss = NAN, .val_accuracy = NAN};
     const struct ls_compared_run *reference = comparison->reference == LS_COMPARISON_NONE
@@ -188,7 +188,7 @@ static void say_asynchronous(struct ls_sentence_writer *writer,
     if (!out)
         return;
     ls_put_compared_name(out, comparison, index);
-    fputs(" is asynchronous, so its losses cannot be compared step by step", out);
+    fprintf(out, " %s, so its losses cannot be compared step by step", ls_way_verb(run->way));
     put_pair(out, "; it ended with a loss of", run->final_loss, reference->final_loss);
     put_pair(out, " and a validation accuracy of", run->val_accuracy, reference->val_accuracy);
     fputs(".", out);
@@ -231,7 +231,7 @@ static void say_shares(struct ls_sentence_writer *writer, const struct ls_compar
 static bool has_no_reference(const struct ls_comparison *comparison, size_t index)
 {
     const struct ls_compared_run *run = &comparison->runs[index];
-    return comparison->basis == LS_BASIS_MIXED && run->replicas > 1 && run->synchronous &&
+    return comparison->basis == LS_BASIS_MIXED && run->replicas > 1 && !run->way &&
            ls_compared_was_measured(comparison, index);
 }
 
@@ -269,5 +269,5 @@ void ls_say_truth(struct ls_sentence_writer *writer, const struct ls_comparison 
     free(unequal.list);
     free(alone.list);
     for (size_t i = 0; i < comparison->run_count; i++)
-        say_asynchronous(writer, comparison, i);
+        say_other_way(writer, comparison, i);
 }

@@ -27,7 +27,6 @@ static struct ls_compared_run measured(const char *strategy, uint32_t replicas, 
         .threads = 1,
         .cores = replicas,
         .global_batch = 128,
-        .synchronous = true,
         .rate = rate,
         .rate_low = 0.99 * rate,
         .rate_high = 1.01 * rate,
@@ -310,7 +309,7 @@ START_TEST(an_asynchronous_winner_is_told_from_the_synchronous_one)
 {
     struct ls_compared_run runs[] = {measured("one-device", 1, 1000), measured("ring", 2, 1500),
                                      measured("parameter-server", 2, 1800)};
-    runs[2].synchronous = false;
+    runs[2].way = LS_WAY_ASYNCHRONOUS;
     runs[2].loss_deviation = runs[2].loss_deviation_first_ten = 0.3;
     const struct ls_comparison comparison = of(runs, 3);
     ck_assert(verdict_has(&comparison, "parameter-server is the fastest: 1,800"));
