@@ -23,7 +23,7 @@
 #include <stdint.h>
 
 #define LS_TRACE_SPANS 1000000 // default of most_spans
-#define LS_TRACE_DETAILS 3 // of a label
+#define LS_TRACE_DETAILS 5 // of a label
 
 struct ls_trace;
 struct ls_trace_track;

@@ -226,7 +226,10 @@ static void name_slices(struct ls_collective_plan *plan, const char *label)
         .details = {
             {.name = "operation", .text = operation},
             {.name = "bytes", .number = signature->count * ls_dtype_bytes(signature->dtype)},
-            {.name = "algorithm", .text = plan->algorithm}}};
+            {.name = "algorithm", .text = plan->algorithm},
+            {.name = "elements", .number = signature->count},
+            {.name = signature->wire ? "wire" : NULL,
+             .text = signature->wire ? ls_dtype_name(signature->wire) : NULL}}};
     if (!ls_trace_on())
         return;
     plan->run_span = ls_trace_keep(&slice);

@@ -13,6 +13,7 @@
 #include "core/model/model.h"
 #include "core/train/model_calls.h"
 #include "tools/compare/list.h"
+#include "tools/compare/recording.h"
 #include "tools/last_words.h"
 
 #include <errno.h>
@@ -506,6 +507,30 @@ static enum ls_status refuse_shards(const struct life *life, const struct ls_gra
     return LS_USAGE;
 }
 
+// Nothing but of a run that keeps its results, where somebody asks for it.
+static enum ls_status begin_recording(const struct life *life, struct ls_trace **out)
+{
+    const struct ls_trace_options options = {.most_spans = COMPARE_RECORDED_SPANS,
+                                             .steppers = life->entry->replicas};
+    const bool wanted = life->setting->records && !life->entry->timed && life->place->folder;
+    return wanted ? ls_trace_create(&options, out) : LS_OK;
+}
+
+// When the threads that were recorded have ended.
+static enum ls_status end_recording(const struct life *life, struct ls_trace *trace,
+                                    enum ls_status status)
+{
+    char *path = trace ? path_of(life->place, COMPARE_RECORDING) : NULL;
+    if (trace && (status == LS_OK || status == LS_INTERRUPTED)) {
+        const enum ls_status written =
+            path ? compare_recording_write(trace, path) : LS_OUT_OF_MEMORY;
+        status = written ? written : status;
+    }
+    ls_trace_destroy(trace);
+    free(path);
+    return status;
+}
+
 void compare_child_live(const struct compare_setting *setting, const struct compare_entry *entry,
                         const struct compare_place *place)
 {
@@ -523,7 +548,10 @@ void compare_child_live(const struct compare_setting *setting, const struct comp
     options.cluster = place->meeting ? "launch" : "none";
     if (place->meeting)
         take_place(place->meeting);
-    enum ls_status status = strategy ? ls_run_open(&options, &life.run) : LS_OUT_OF_MEMORY;
+    struct ls_trace *trace = NULL;
+    enum ls_status status = strategy ? begin_recording(&life, &trace) : LS_OUT_OF_MEMORY;
+    if (!status)
+        status = ls_run_open(&options, &life.run);
     if (!status) {
         atomic_store(&interruptible, life.run);
         status = place->meeting ? refuse_mpi(life.run) : LS_OK;
@@ -539,6 +567,7 @@ void compare_child_live(const struct compare_setting *setting, const struct comp
     ls_run_close(life.run);
     ls_data_close(inputs.train);
     ls_data_close(inputs.validation);
+    status = end_recording(&life, trace, status);
     free(room);
     free(strategy);
     _exit(ls_status_exit_code(status));

@@ -21,6 +21,7 @@ struct compare_setting {
     struct ls_compile_options compile;
     const char *model, *dataset, *initial_weights;
     bool validation;
+    bool records; // what steps do, for tools/compare/elsewhere.h
 };
 
 // The strategy of the reference.
@@ -91,6 +92,7 @@ struct compare_step {
 #define COMPARE_REPORT "report.json"
 #define COMPARE_STEPS "steps"
 #define COMPARE_WEIGHTS "weights.safetensors"
+#define COMPARE_RECORDING "recording.json"
 
 // Where the processes of a run over several workers meet, and which of them this is.
 struct compare_meeting {

@@ -207,6 +207,8 @@ static void read_facts(struct ls_compared_run *run, uint32_t hosts)
     run->replicas_equal = hashes_equal(report);
     const uint64_t device_bytes =
         (uint64_t)json_integer_value(json_object_get(report, "device_bytes"));
+    const uint32_t workers = run->workers ? run->workers : 1;
+    run->replica_bytes = run->peak_rss_bytes / (run->replicas / workers) + device_bytes;
     const double cores = (double)run->replicas * run->threads,
                  all = (double)ls_core_count() * hosts;
     run->cores = device_bytes ? (double)run->replicas : fmin(cores, all);
@@ -238,6 +240,7 @@ static void read_validation(struct ls_compared_run *run, const struct steps *ste
         if (!wanted || step == 0 || step > steps->count || isfinite(run->target_seconds) ||
             !compare_target_reached(target, value))
             continue;
+        run->target_step = step;
         run->target_seconds = steps->list[step - 1].seconds;
         run->target_examples = 0;
         for (size_t k = 0; k < step; k++)
@@ -263,6 +266,7 @@ static void find_target(struct ls_compared_run *run, const struct steps *steps,
         if (!compare_target_reached(target,
                                     target->metric == COMPARE_LOSS ? mean.loss : mean.accuracy))
             continue;
+        run->target_step = end;
         run->target_seconds = steps->list[end - 1].seconds;
         run->target_examples = examples;
         return;
@@ -336,7 +340,8 @@ static const struct ls_compared_run nothing = {.rate = NAN,
                                                .replicas_equal = -1,
                                                .same_bits = -1,
                                                .target_seconds = NAN,
-                                               .target_examples = NAN};
+                                               .target_examples = NAN,
+                                               .elsewhere = {NAN, NAN, NAN, NAN, NULL}};
 
 static enum ls_status collect_run(const struct compare_race *race,
                                   const struct compare_runner *runner, const struct steps *steps,
@@ -472,15 +477,37 @@ static void describe_machine(const struct ls_compared_run *run, struct ls_compar
     out->hardware = strdup(hardware);
 }
 
+// The target, or else what all runs that learned have reached. `steps_of`: of each run.
+static void find_goal(const struct steps *const *steps_of, struct ls_comparison *out)
+{
+    out->goal_loss = NAN;
+    for (size_t i = 0; i < out->run_count && !out->target_metric; i++) {
+        const double best = out->runs[i].status == LS_COMPARED_DONE
+                                ? compare_best_loss(steps_of[i]->list, steps_of[i]->count)
+                                : NAN;
+        if (isfinite(best))
+            out->goal_loss = isfinite(out->goal_loss) ? fmax(out->goal_loss, best) : best;
+    }
+    for (size_t i = 0; i < out->run_count; i++) {
+        struct ls_compared_run *run = &out->runs[i];
+        const bool learned = run->status == LS_COMPARED_DONE;
+        run->goal_step =
+            out->target_metric ? run->target_step
+            : learned ? compare_step_of_loss(steps_of[i]->list, steps_of[i]->count, out->goal_loss)
+                      : 0;
+    }
+}
+
 enum ls_status compare_collect(const struct compare_race *race, const struct compare_target *target,
                                const struct compare_yardstick *yardstick, struct ls_comparison *out)
 {
     struct steps *steps = calloc(race->count + 1, sizeof(*steps));
+    const struct steps **steps_of = calloc(race->count + 1, sizeof(struct steps *));
     struct growth growth = {0};
     out->runs = calloc(race->count + 1, sizeof(*out->runs));
     out->run_count = 0;
     out->reference = LS_COMPARISON_NONE;
-    enum ls_status status = steps && out->runs ? LS_OK : LS_OUT_OF_MEMORY;
+    enum ls_status status = steps && steps_of && out->runs ? LS_OK : LS_OUT_OF_MEMORY;
     for (size_t i = 0; !status && i < race->count; i++)
         status = read_steps(&race->runners[i], &steps[i]);
     if (!status)
@@ -488,7 +515,8 @@ enum ls_status compare_collect(const struct compare_race *race, const struct com
     for (size_t i = 0; !status && i < race->count; i++) {
         if (race->runners[i].hidden)
             continue;
-        struct ls_compared_run *run = &out->runs[out->run_count++];
+        struct ls_compared_run *run = &out->runs[out->run_count];
+        steps_of[out->run_count++] = &steps[i];
         if (i == yardstick->reference)
             out->reference = out->run_count - 1;
         status = collect_run(race, &race->runners[i], &steps[i], target, run);
@@ -500,10 +528,13 @@ enum ls_status compare_collect(const struct compare_race *race, const struct com
             out->steps = steps[i].count;
     }
     if (!status)
+        find_goal(steps_of, out);
+    if (!status)
         status = ls_comparison_measure(out);
     for (size_t i = 0; steps && i < race->count; i++)
         free(steps[i].list);
     free(steps);
+    free(steps_of);
     free(growth.list);
     return status;
 }

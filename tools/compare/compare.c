@@ -5,6 +5,7 @@
 #include "tools/compare/comparing.h"
 #include "tools/compare/crew.h"
 #include "tools/compare/follow.h"
+#include "tools/compare/simulated.h"
 #include "tools/compare/speed.h"
 #include "tools/run_options.h"
 
@@ -99,6 +100,17 @@ static const struct argument table[] = {
      "time plus 5 s, and at least 20 s"},
     {"plugin-path", "DIR[:DIR...]", NULL, "directories searched for plugins first"},
 
+    {NULL, NULL, NULL, "On a network that is not here"},
+    {"simulate-network", "NAME|FILE.json", NULL,
+     "simulate a step of each run on this network, as for --network of simulate (internet, "
+     "ethernet-100g, nvlink-ndr, ...), and say how long each takes to a loss there: that of "
+     "--target, else the worst of the best losses of all runs"},
+    {"compute-scale", "X", NULL, "its machines compute X times as fast as this one",
+     .needs = "simulate-network", .excludes = "step-seconds"},
+    {"step-seconds", "S", NULL,
+     "forward and backward of a step take S seconds there, with the most replicas",
+     .needs = "simulate-network"},
+
     {NULL, NULL, NULL, "What comes out"},
     {"report", "FILE", NULL, "write what was measured, as JSON", .writes = true, .first_day = true},
     {"html", "FILE", NULL, "write one page with charts, which needs no network", .writes = true,
@@ -140,7 +152,9 @@ static const char help[] =
     "--strategies=ring,parameter-server:mode=async --epochs=2 --target=val_accuracy:0.85 "
     "--html=compare.html\n"
     "  lockstep compare --model=cnn --dataset=fashion-mnist --strategies=ring,tree "
-    "--replicas=1,2,4 --threads=1\n\n"
+    "--replicas=1,2,4 --threads=1\n"
+    "  lockstep compare --model=cnn --dataset=fashion-mnist "
+    "--strategies=ring,ring+int8,diloco:steps=50 --steps=300 --simulate-network=internet\n\n"
     "Ctrl-C stops every run after its current step and shows the results so far; a second one "
     "stops at once.\n";
 
@@ -447,23 +461,28 @@ static enum ls_status show_result(const struct arguments *arguments, struct comp
                                   enum ls_status ran)
 {
     struct ls_compared_option options[SHARED_MOST];
-    struct ls_comparison comparison = {.model = comparing->model_name,
-                                       .dataset = comparing->dataset_name,
-                                       .for_python = comparing->for_python,
-                                       .optimizer = comparing->optimizer,
-                                       .options = options,
-                                       .option_count = shared_options(arguments, options),
-                                       .seed = comparing->setting.run.seed,
-                                       .shards = comparing->setting.run.reproducible,
-                                       .workers = comparing->place.workers,
-                                       .global_batch = comparing->batch,
-                                       .target_metric =
-                                           compare_metric_text(comparing->target.metric),
-                                       .target_value = comparing->target.value,
-                                       .reference = LS_COMPARISON_NONE,
-                                       .reference_is_extra = comparing->reference_is_ours};
+    struct ls_comparison comparison = {
+        .model = comparing->model_name,
+        .dataset = comparing->dataset_name,
+        .for_python = comparing->for_python,
+        .optimizer = comparing->optimizer,
+        .options = options,
+        .option_count = shared_options(arguments, options),
+        .seed = comparing->setting.run.seed,
+        .shards = comparing->setting.run.reproducible,
+        .workers = comparing->place.workers,
+        .global_batch = comparing->batch,
+        .target_metric = compare_metric_text(comparing->target.metric),
+        .target_value = comparing->target.value,
+        .network = comparing->network_name ? comparing->network.name : NULL,
+        .compute_scale = comparing->compute_scale,
+        .compute_seconds = comparing->compute_seconds,
+        .reference = LS_COMPARISON_NONE,
+        .reference_is_extra = comparing->reference_is_ours};
     enum ls_status status =
         compare_collect(&comparing->race, &comparing->target, &comparing->yardstick, &comparison);
+    if (!status && comparison.network)
+        status = compare_simulate(&comparing->race, &comparing->network, &comparison);
     const char *why = NULL;
     const enum ls_status concluded = status || ran ? ran : conclusion(comparing, &comparison, &why);
     comparison.status = ran ? "interrupted" : concluded ? "failed" : "done";
@@ -589,6 +608,7 @@ static enum ls_status run(const struct arguments *arguments)
                                              : compare(arguments, &comparing);
     compare_race_finish(&comparing.race);
     compare_list_finish(&comparing.strategies);
+    ls_network_finish(&comparing.network);
     ls_compile_config_finish(&comparing.file);
     compare_yardstick_finish(&comparing.yardstick);
     free(comparing.item_of);

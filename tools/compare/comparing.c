@@ -5,12 +5,17 @@
 #include "core/base/log.h"
 #include "core/report/report.h"
 #include "tools/number_list.h"
+#include "tools/compare/simulated.h"
 #include "tools/run_options.h"
+#include "tools/simulate/networks.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #define DEFAULT_REPLICA_BATCH 64
+#define SCALE_MOST 1e9
+#define STEP_SECONDS_MOST 1e6
 #define REPLICAS_ALONE "2"
 #define REPLICAS_OF_SEVERAL "1" // of each, as for train
 
@@ -132,6 +137,40 @@ static enum ls_status read_target(const struct arguments *arguments, struct comp
     return LS_OK;
 }
 
+// A number of the command line above 0; NaN where it is not given.
+static enum ls_status read_positive(const struct arguments *arguments, const char *option,
+                                    double most, double *out)
+{
+    double value = NAN;
+    enum ls_status status = LS_OK;
+    if (arguments_given(arguments, option))
+        status = arguments_number(arguments, option, &value);
+    if (!status && arguments_given(arguments, option) && !(value > 0 && value <= most)) {
+        ls_error("usage", "--%s=%s: expected a number above 0, at most %g", option,
+                 arguments_text(arguments, option), most);
+        status = LS_USAGE;
+    }
+    *out = value;
+    return status;
+}
+
+// All runs of several workers are as large as the largest of one, times their number.
+static enum ls_status read_network(const struct arguments *arguments, struct comparing *out)
+{
+    out->network_name = arguments_text(arguments, "simulate-network");
+    enum ls_status status =
+        read_positive(arguments, "compute-scale", SCALE_MOST, &out->compute_scale);
+    if (!status)
+        status = read_positive(arguments, "step-seconds", STEP_SECONDS_MOST, &out->compute_seconds);
+    if (status || !out->network_name)
+        return status;
+    out->setting.records = true;
+    status = ls_network_open("--simulate-network", out->network_name, &out->network);
+    for (size_t i = 0; !status && i < out->count_count; i++)
+        status = compare_network_fits(&out->network, out->counts[i] * out->place.workers);
+    return status;
+}
+
 // The Python package gives files of its own to the command, which its user has never seen.
 static enum ls_status read_names(const struct arguments *arguments, struct comparing *out)
 {
@@ -177,6 +216,8 @@ enum ls_status comparing_read(const struct arguments *arguments, struct comparin
         status = read_training(arguments, out);
     if (!status)
         status = read_target(arguments, out);
+    if (!status)
+        status = read_network(arguments, out);
     if (!status)
         status = read_names(arguments, out);
     return status || out->place.number ? status : read_files(arguments, out);

@@ -9,6 +9,7 @@
 #include "tools/compare/list.h"
 #include "tools/compare/race.h"
 #include "tools/compare/yardstick.h"
+#include "tools/simulate/network.h"
 
 #define COUNTS_MOST 16
 
@@ -23,6 +24,9 @@ struct comparing {
     uint64_t batch; // of the reference
     uint64_t replica_batch; // 0: every run has `batch`
     uint64_t speed_steps; // to time in each run, at least; 0: none are timed
+    const char *network_name; // to simulate the runs on; NULL: none
+    struct ls_network network;
+    double compute_scale, compute_seconds; // NaN: not given
     const char *report, *html;
     const char *model_name, *dataset_name; // in tables, page and report
     bool for_python; // advice is calls of the Python package

@@ -23,6 +23,7 @@ void ls_comparison_finish(struct ls_comparison *comparison)
         free(run->round_rates);
         free(run->process_rates);
         free(run->curve);
+        free(run->elsewhere.reason);
         json_decref(run->report);
     }
     free(comparison->runs);
@@ -135,6 +136,8 @@ static void add_speed(json_t *object, const struct ls_compared_run *run)
                         run->report ? ls_report_count_json(run->bytes_per_step) : json_null());
     json_object_set_new(object, "peak_rss_bytes",
                         run->report ? ls_report_count_json(run->peak_rss_bytes) : json_null());
+    json_object_set_new(object, "replica_bytes",
+                        run->report ? ls_report_count_json(run->replica_bytes) : json_null());
 }
 
 static void add_truth(json_t *object, const struct ls_compared_run *run)
@@ -161,8 +164,21 @@ static void add_truth(json_t *object, const struct ls_compared_run *run)
     json_object_set_new(object, "target_examples", ls_report_number_json(run->target_examples));
 }
 
-static json_t *run_json(const struct ls_compared_run *run)
+static json_t *elsewhere_json(const struct ls_compared_run *run)
 {
+    const struct ls_compared_elsewhere *elsewhere = &run->elsewhere;
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "step_seconds",
+                     ls_report_number_json(elsewhere->step_seconds), "work_seconds",
+                     ls_report_number_json(elsewhere->work_seconds), "exchange_seconds",
+                     ls_report_number_json(elsewhere->exchange_seconds), "goal_step",
+                     run->goal_step ? ls_report_count_json(run->goal_step) : json_null(),
+                     "goal_seconds", ls_report_number_json(elsewhere->goal_seconds), "reason",
+                     ls_report_text_json(elsewhere->reason));
+}
+
+static json_t *run_json(const struct ls_comparison *comparison, size_t index)
+{
+    const struct ls_compared_run *run = &comparison->runs[index];
     json_t *object = json_object();
     json_object_set_new(object, "strategy", ls_report_text_json(run->strategy));
     json_object_set_new(object, "workers", ls_report_count_json(run->workers));
@@ -175,6 +191,8 @@ static json_t *run_json(const struct ls_compared_run *run)
     json_object_set_new(object, "way", json_string(ls_way_text(run->way)));
     add_speed(object, run);
     add_truth(object, run);
+    json_object_set_new(object, "simulated",
+                        comparison->network ? elsewhere_json(run) : json_null());
     json_object_set_new(object, "curve", curve_json(run));
     json_object_set_new(object, "epochs", part_of_report(run, "epochs", NULL));
     json_object_set_new(object, "buckets", part_of_report(run, "communication", "buckets"));
@@ -291,11 +309,25 @@ static void add_setting(json_t *root, const struct ls_comparison *comparison)
                             : json_null());
 }
 
+static json_t *simulated_json(const struct ls_comparison *comparison)
+{
+    if (!comparison->network)
+        return json_null();
+    char compute[LS_COMPUTE_BYTES], goal[LS_GOAL_BYTES];
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "network",
+                     ls_report_text_json(comparison->network), "compute",
+                     ls_report_text_json(ls_compute_text(comparison, compute)), "goal",
+                     ls_report_text_json(ls_goal_text(comparison, goal)), "compute_scale",
+                     ls_report_number_json(comparison->compute_scale), "compute_seconds",
+                     ls_report_number_json(comparison->compute_seconds), "goal_loss",
+                     ls_report_number_json(comparison->goal_loss));
+}
+
 static void add_results(json_t *root, const struct ls_comparison *comparison)
 {
     json_t *runs = json_array();
     for (size_t i = 0; i < comparison->run_count; i++)
-        json_array_append_new(runs, run_json(&comparison->runs[i]));
+        json_array_append_new(runs, run_json(comparison, i));
     const bool has_reference = comparison->reference != LS_COMPARISON_NONE;
     char twin[LS_TWIN_BYTES];
     json_object_set_new(root, "reference",
@@ -309,6 +341,7 @@ static void add_results(json_t *root, const struct ls_comparison *comparison)
                         ls_report_number_json(comparison->rounding_spread_first_ten));
     json_object_set_new(root, "rounding_spread_parameters",
                         ls_report_number_json(comparison->rounding_spread_parameters));
+    json_object_set_new(root, "simulated", simulated_json(comparison));
     json_object_set_new(root, "runs", runs);
     json_object_set_new(root, "comparisons", differences_json(comparison, false));
     json_object_set_new(root, "reference_comparisons", differences_json(comparison, true));

@@ -61,6 +61,15 @@ enum ls_compared_way {
     LS_WAY_FILTERED, // a filter makes the sums of gradients with fewer bytes (--compress)
 };
 
+// What a step of a run would take on a network that is not here (tools/compare/elsewhere.h).
+struct ls_compared_elsewhere {
+    double step_seconds; // NaN: it was not simulated
+    double work_seconds,
+        exchange_seconds; // of it: what the rank does; all exchanges, hidden or not
+    double goal_seconds; // until the goal (struct ls_comparison)
+    char *reason; // why it was not simulated; NULL: it was, or nobody asked
+};
+
 struct ls_compared_run {
     char *strategy; // as the user wrote it, with its filter
     uint32_t workers; // that it ran on
@@ -78,7 +87,9 @@ struct ls_compared_run {
     size_t process_count;
     uint64_t timed_steps; // over all processes
     struct ls_compared_times times;
-    uint64_t bytes_per_step, peak_rss_bytes;
+    // Sent by a rank, the mean over the run; of a process; of one of its replicas, with the memory of
+    // its device.
+    uint64_t bytes_per_step, peak_rss_bytes, replica_bytes;
     double final_loss, final_accuracy; // of the last steps
     double val_loss, val_accuracy; // of the last validation
     // Against the reference, where the global batch is the same: relative for losses, absolute for parameters.
@@ -92,6 +103,9 @@ struct ls_compared_run {
     // of the reference.
     int same_bits;
     double target_seconds, target_examples; // NaN: not reached
+    uint64_t target_step; // likewise; 0: not reached
+    uint64_t goal_step; // of the goal; 0: not reached
+    struct ls_compared_elsewhere elsewhere;
     struct ls_compared_point *curve;
     size_t curve_count;
     json_t *report; // its own; NULL: none
@@ -127,6 +141,12 @@ struct ls_comparison {
     uint32_t shards; // logical ones of a batch (--reproducible); 0: none
     const char *target_metric; // NULL: none
     double target_value;
+    const char *network; // that runs were simulated on; NULL: none
+    double compute_scale; // how many times as fast its machines compute; NaN: not given
+    double compute_seconds; // what forward and backward take there; NaN: not given
+    // What all runs that learned have reached, for the time to a loss: the worst of the best losses,
+    // means of as many steps as `final_loss`. NaN where there is a target, which is the goal then.
+    double goal_loss;
     struct ls_compared_run *runs;
     size_t run_count;
     size_t reference; // index; LS_COMPARISON_NONE: there is none

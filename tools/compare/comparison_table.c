@@ -166,8 +166,8 @@ static void print_timing(const struct ls_comparison *comparison, FILE *out)
 static void print_speed(const struct ls_comparison *comparison, FILE *out)
 {
     print_heading(comparison, "Speed", out);
-    fprintf(out, " %7s %10s %17s %10s %8s%s\n", "threads", "examples/s", "quartiles", "bytes/step",
-            "memory", comparison->target_metric ? "    target" : "");
+    fprintf(out, " %7s %10s %17s %10s %9s%s\n", "threads", "examples/s", "quartiles", "bytes/step",
+            "B/replica", comparison->target_metric ? "    target" : "");
     for (size_t i = 0; i < comparison->run_count; i++) {
         const struct ls_compared_run *run = &comparison->runs[i];
         print_name(comparison, i, out);
@@ -179,7 +179,7 @@ static void print_speed(const struct ls_comparison *comparison, FILE *out)
         snprintf(quartiles, sizeof(quartiles), "%.0f .. %.0f", run->rate_low, run->rate_high);
         fprintf(out, " %7u %10.0f %17s", run->threads, run->rate, quartiles);
         print_bytes(out, 10, run->bytes_per_step);
-        print_bytes(out, 8, run->peak_rss_bytes);
+        print_bytes(out, 9, run->replica_bytes);
         print_target(comparison, run, out);
         fputs(run->status == LS_COMPARED_INTERRUPTED ? "  interrupted\n" : "\n", out);
     }
@@ -280,6 +280,40 @@ static void print_truth(const struct ls_comparison *comparison, FILE *out)
             ls_twin_text(comparison, twin));
 }
 
+static void print_elsewhere(const struct ls_comparison *comparison, FILE *out)
+{
+    char title[64], goal[LS_GOAL_BYTES], compute[LS_COMPUTE_BYTES], time[LS_LONG_TIME_BYTES];
+    if (!comparison->network)
+        return;
+    snprintf(title, sizeof(title), "On %.40s, ms", comparison->network);
+    print_heading(comparison, title, out);
+    fprintf(out, " %11s %11s %11s %8s %9s\n", "step", "work", "exchanges", "steps", "time");
+    for (size_t i = 0; i < comparison->run_count; i++) {
+        const struct ls_compared_run *run = &comparison->runs[i];
+        const struct ls_compared_elsewhere *elsewhere = &run->elsewhere;
+        if (!has_results(run))
+            continue;
+        print_name(comparison, i, out);
+        if (!isfinite(elsewhere->step_seconds)) {
+            fprintf(out, "  not simulated: %s\n",
+                    elsewhere->reason ? elsewhere->reason : "it did not train to the end");
+            continue;
+        }
+        print_number(out, 11, 3, 1e3 * elsewhere->step_seconds);
+        print_number(out, 11, 3, 1e3 * elsewhere->work_seconds);
+        print_number(out, 11, 3, 1e3 * elsewhere->exchange_seconds);
+        if (run->goal_step)
+            fprintf(out, " %8llu %9s\n", (unsigned long long)run->goal_step,
+                    ls_long_time(elsewhere->goal_seconds, time));
+        else
+            fprintf(out, " %8s %9s\n", "-", "never");
+    }
+    fprintf(out,
+            "\nSimulated, %s. Step: the mean; work: what a rank does in it itself; exchanges: all "
+            "of\nthem, hidden or not. Steps and time: to %s.\n",
+            ls_compute_text(comparison, compute), ls_goal_text(comparison, goal));
+}
+
 // A sentence with a hanging indent. A command at its end has a line of its own, that it can be copied from.
 static void print_sentence(const char *sentence, FILE *out)
 {
@@ -325,6 +359,7 @@ enum ls_status ls_comparison_print(const struct ls_comparison *comparison, FILE 
         if (any_results(comparison)) {
             print_times(comparison, out);
             print_truth(comparison, out);
+            print_elsewhere(comparison, out);
         }
         print_sentences("Verdict", &verdict, out);
         print_sentences("What to try", &suggestions, out);

@@ -134,6 +134,25 @@ struct compare_mean compare_mean(const struct compare_step *steps, size_t count)
     return compare_mean_of(steps, count - window(count), count);
 }
 
+uint64_t compare_step_of_loss(const struct compare_step *steps, size_t count, double loss)
+{
+    for (size_t end = window(count); end <= count; end++)
+        if (compare_mean_of(steps, end - window(count), end).loss <= loss)
+            return end;
+    return 0;
+}
+
+double compare_best_loss(const struct compare_step *steps, size_t count)
+{
+    double best = NAN;
+    for (size_t end = window(count); end <= count; end++) {
+        const double loss = compare_mean_of(steps, end - window(count), end).loss;
+        if (isfinite(loss))
+            best = isnan(best) ? loss : fmin(best, loss);
+    }
+    return best;
+}
+
 enum ls_status compare_curve(const struct compare_step *steps, size_t count, uint64_t epoch_steps,
                              bool accuracy, struct ls_compared_point **out, size_t *out_count)
 {

@@ -46,6 +46,11 @@ struct compare_mean compare_mean_of(const struct compare_step *steps, size_t fir
 // The last steps: a tenth of all, at least one, at most 100.
 struct compare_mean compare_mean(const struct compare_step *steps, size_t count);
 
+// Of the means over as many neighbouring steps: the least. NaN: there is none that is finite.
+double compare_best_loss(const struct compare_step *steps, size_t count);
+// The first step at which such a mean is at most `loss`, from 1; 0: none.
+uint64_t compare_step_of_loss(const struct compare_step *steps, size_t count, double loss);
+
 // At most some 200 points: each the mean since the one before it. Epochs end at a point. LS_OUT_OF_MEMORY.
 LS_STATUS compare_curve(const struct compare_step *steps, size_t count, uint64_t epoch_steps,
                         bool accuracy, struct ls_compared_point **out, size_t *out_count);

@@ -8,9 +8,11 @@
 
 #define POINTS_MOST 120 // of a line; longer ones are means of neighbours
 #define LOG_RATIO 1000 // losses further apart have a logarithmic axis
+#define LOG_TIMES 20 // and simulated times, of the slowest and the fastest run
 
 struct curves {
-    double *examples, *seconds, *values; // POINTS_MOST a run, then two for the target
+    // POINTS_MOST a run, then two for the target; `simulated`: seconds on another network.
+    double *examples, *seconds, *simulated, *values;
     struct ls_chart_series *series;
     struct ls_page_line *lines;
     char target[48];
@@ -18,22 +20,30 @@ struct curves {
 };
 
 static const struct {
-    const char *key, *name, *by_examples, *by_seconds;
+    const char *key, *name, *title;
     bool is_validation; // measured now and then, no mean over steps
 } measures[] = {
-    {"loss", "loss", "Training loss against examples", "Training loss against seconds"},
-    {"accuracy", "accuracy", "Training accuracy against examples",
-     "Training accuracy against seconds"},
-    {"val_loss", "validation loss", "Validation loss against examples",
-     "Validation loss against seconds", true},
-    {"val_accuracy", "validation accuracy", "Validation accuracy against examples",
-     "Validation accuracy against seconds", true},
+    {"loss", "loss", "Training loss", false},
+    {"accuracy", "accuracy", "Training accuracy", false},
+    {"val_loss", "validation loss", "Validation loss", true},
+    {"val_accuracy", "validation accuracy", "Validation accuracy", true},
+};
+
+// What curves are drawn against; the last one only where a network was simulated.
+enum axis { BY_EXAMPLES, BY_SECONDS, BY_SIMULATED_SECONDS, AXES };
+static const struct {
+    const char *name, *title;
+} axes_texts[AXES] = {
+    {"examples", "examples"},
+    {"seconds of training", "seconds"},
+    {"seconds, simulated", "simulated time"},
 };
 
 static void curves_finish(struct curves *curves)
 {
     free(curves->examples);
     free(curves->seconds);
+    free(curves->simulated);
     free(curves->values);
     free(curves->series);
     free(curves->lines);
@@ -44,10 +54,12 @@ static enum ls_status curves_init(struct curves *curves, size_t runs)
     const size_t points = runs * POINTS_MOST + 2;
     curves->examples = calloc(points, sizeof(double));
     curves->seconds = calloc(points, sizeof(double));
+    curves->simulated = calloc(points, sizeof(double));
     curves->values = calloc(points, sizeof(double));
     curves->series = calloc(runs + 1, sizeof(*curves->series));
     curves->lines = calloc(runs + 1, sizeof(*curves->lines));
-    if (curves->examples && curves->seconds && curves->values && curves->series && curves->lines)
+    if (curves->examples && curves->seconds && curves->simulated && curves->values &&
+        curves->series && curves->lines)
         return LS_OK;
     curves_finish(curves);
     return LS_OUT_OF_MEMORY;
@@ -63,27 +75,36 @@ static size_t points_of(const struct ls_page_run *run, const char *key)
     return count;
 }
 
+// Seconds of a step on another network; NaN: it was not simulated.
+static double simulated_step(const struct ls_page_run *run)
+{
+    return ls_page_number(json_object_get(run->json, "simulated"), "step_seconds");
+}
+
 // The points from `first` on, at most POINTS_MOST: means of `together` neighbours. Returns their number.
 static size_t read_points(struct curves *curves, const struct ls_page_run *run, const char *key,
                           size_t first, size_t together)
 {
     const json_t *curve = json_object_get(run->json, "curve");
+    const double step_there = simulated_step(run);
     size_t at = first, in_point = 0;
-    double examples = 0, seconds = 0, value = 0;
+    double examples = 0, seconds = 0, steps = 0, value = 0;
     for (size_t i = 0; i < json_array_size(curve); i++) {
         const json_t *point = json_array_get(curve, i);
         const double y = ls_page_number(point, key);
         if (isfinite(y)) {
             examples += ls_page_number(point, "examples");
             seconds += ls_page_number(point, "seconds");
+            steps += ls_page_number(point, "step");
             value += y;
             in_point++;
         }
         if (in_point && (in_point == together || i + 1 == json_array_size(curve))) {
             curves->examples[at] = examples / (double)in_point;
             curves->seconds[at] = seconds / (double)in_point;
+            curves->simulated[at] = step_there * steps / (double)in_point;
             curves->values[at++] = value / (double)in_point;
-            examples = seconds = value = 0;
+            examples = seconds = steps = value = 0;
             in_point = 0;
         }
     }
@@ -134,16 +155,18 @@ static size_t add_target(const struct ls_page *page, struct curves *curves, cons
     if (!metric || strcmp(metric, key) || !isfinite(value))
         return count;
     const size_t end = page->run_count * POINTS_MOST;
-    curves->examples[end] = curves->seconds[end] = INFINITY;
-    curves->examples[end + 1] = curves->seconds[end + 1] = -INFINITY;
+    double *const axes[] = {curves->examples, curves->seconds, curves->simulated};
+    for (size_t a = 0; a < AXES; a++) {
+        axes[a][end] = INFINITY;
+        axes[a][end + 1] = -INFINITY;
+    }
     for (size_t i = 0; i < count; i++) {
         const size_t first = (size_t)(curves->series[i].y - curves->values);
-        for (size_t j = first; j < first + curves->series[i].count; j++) {
-            curves->examples[end] = fmin(curves->examples[end], curves->examples[j]);
-            curves->examples[end + 1] = fmax(curves->examples[end + 1], curves->examples[j]);
-            curves->seconds[end] = fmin(curves->seconds[end], curves->seconds[j]);
-            curves->seconds[end + 1] = fmax(curves->seconds[end + 1], curves->seconds[j]);
-        }
+        for (size_t j = first; j < first + curves->series[i].count; j++)
+            for (size_t a = 0; a < AXES; a++) { // what is NaN is left out
+                axes[a][end] = fmin(axes[a][end], axes[a][j]);
+                axes[a][end + 1] = fmax(axes[a][end + 1], axes[a][j]);
+            }
     }
     curves->values[end] = curves->values[end + 1] = value;
     snprintf(curves->target, sizeof(curves->target), "target %.4g", value);
@@ -172,21 +195,59 @@ static bool needs_logarithm(const struct curves *curves, size_t count)
     return low > 0 && high > LOG_RATIO * low;
 }
 
+// The lines that have values on the axis come first; returns their number.
+static size_t choose_axis(struct curves *curves, size_t count, enum axis axis)
+{
+    const double *const all[] = {curves->examples, curves->seconds, curves->simulated};
+    size_t shown = 0;
+    for (size_t i = 0; i < count; i++) {
+        struct ls_chart_series series = curves->series[i];
+        const struct ls_page_line line = curves->lines[i];
+        series.x = all[axis] + (series.y - curves->values);
+        if (!isfinite(series.x[0]))
+            continue;
+        curves->series[i] = curves->series[shown];
+        curves->lines[i] = curves->lines[shown];
+        curves->series[shown] = series;
+        curves->lines[shown++] = line;
+    }
+    return shown;
+}
+
+// Whether the runs take so unequal times that all but the slowest would be at the edge.
+static bool is_wide(const struct curves *curves, size_t count)
+{
+    double least = INFINITY, most = 0;
+    for (size_t i = 0; i < count; i++) {
+        const struct ls_chart_series *series = &curves->series[i];
+        if (curves->lines[i].kind != LS_PAGE_LINE)
+            continue;
+        least = fmin(least, series->x[series->count - 1]);
+        most = fmax(most, series->x[series->count - 1]);
+    }
+    return most > LOG_TIMES * least;
+}
+
 static void print_plots(struct ls_page *page, struct curves *curves, size_t measure, size_t count)
 {
-    char note[80] = "";
+    const char *network = ls_page_string(json_object_get(page->comparison, "simulated"), "network");
+    char note[80] = "", title[160];
     if (curves->together > 1 && !measures[measure].is_validation)
         snprintf(note, sizeof(note), "A point is the mean of up to %zu steps.", curves->together);
-    for (int by_seconds = 0; by_seconds < 2; by_seconds++) {
-        for (size_t i = 0; i < count; i++)
-            curves->series[i].x = (by_seconds ? curves->seconds : curves->examples) +
-                                  (curves->series[i].y - curves->values);
+    for (enum axis axis = BY_EXAMPLES; axis < AXES; axis++) {
+        const size_t shown = choose_axis(curves, count, axis);
+        if (axis == BY_SIMULATED_SECONDS && (!network || !shown))
+            continue;
+        snprintf(title, sizeof(title), "%s against %s%s%.40s", measures[measure].title,
+                 axes_texts[axis].title, axis == BY_SIMULATED_SECONDS ? " on " : "",
+                 axis == BY_SIMULATED_SECONDS ? network : "");
         const struct ls_chart chart = {
-            .title = by_seconds ? measures[measure].by_seconds : measures[measure].by_examples,
-            .x = {by_seconds ? "seconds of training" : "examples", LS_CHART_NUMBER, false},
-            .y = {measures[measure].name, LS_CHART_PLAIN, needs_logarithm(curves, count)},
+            .title = title,
+            .x = {axes_texts[axis].name, LS_CHART_NUMBER,
+                  axis == BY_SIMULATED_SECONDS && is_wide(curves, shown)},
+            .y = {measures[measure].name, LS_CHART_PLAIN, needs_logarithm(curves, shown)},
             .series = curves->series,
-            .series_count = count,
+            .series_count = shown,
         };
         ls_page_plot(page, &chart, curves->lines, *note ? note : NULL);
     }

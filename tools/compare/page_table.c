@@ -1,13 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 // All figures in three tables, how they were measured, and what the columns mean.
 #include "tools/compare/page_parts.h"
+#include "tools/compare/sentences.h"
 
 #include <math.h>
 
-enum kind { COUNT, SIGNIFICANT, SPEED, SECONDS, STEP_SECONDS, BYTES, DEVIATION, YES_NO };
+enum kind {
+    COUNT,
+    SIGNIFICANT,
+    SPEED,
+    SECONDS,
+    STEP_SECONDS,
+    THERE, // seconds on another network
+    STEPS_THERE,
+    BYTES,
+    DEVIATION,
+    YES_NO
+};
 
 struct column {
-    const char *key; // of the run, or of its step_seconds
+    const char *key; // of the run, of its step_seconds, or of what was simulated
     enum kind kind;
     const char *title, *meaning;
 };
@@ -21,7 +33,8 @@ static const struct column speed[] = {
      "is not counted"},
     {"bytes_per_step_per_rank", BYTES, "bytes/step",
      "bytes that a rank sends in a step, padding included"},
-    {"peak_rss_bytes", BYTES, "peak memory", "largest resident memory of the process"},
+    {"replica_bytes", BYTES, "memory of a replica",
+     "largest resident memory of the process over its replicas, and that of a replica's device"},
     {"target_seconds", SECONDS, "time to target",
      "seconds of training until the target was reached, at the timed speed"},
     {"target_examples", COUNT, "examples to target", "examples trained on until then"},
@@ -62,6 +75,14 @@ static const struct column truth[] = {
      "reference"},
 };
 
+static const struct column elsewhere[] = {
+    {"step_seconds", THERE, "step there", "how long a step would take on the network, the mean"},
+    {"work_seconds", THERE, "work", "of it, what a rank computes and does itself"},
+    {"exchange_seconds", THERE, "exchanges", "all exchanges of a step, hidden or not"},
+    {"goal_step", STEPS_THERE, "steps to goal", "steps until the goal was reached"},
+    {"goal_seconds", THERE, "time to goal", "as many steps there"},
+};
+
 // As `lockstep compare` prints them, so that each is as wide as a page.
 static const struct table {
     const char *title;
@@ -71,6 +92,7 @@ static const struct table {
     {"Speed", speed, sizeof(speed) / sizeof(speed[0])},
     {"Time of a step", step, sizeof(step) / sizeof(step[0])},
     {"Truth", truth, sizeof(truth) / sizeof(truth[0])},
+    {"On another network", elsewhere, sizeof(elsewhere) / sizeof(elsewhere[0])},
 };
 #define TABLES (sizeof(tables) / sizeof(tables[0]))
 
@@ -79,6 +101,8 @@ static const json_t *cell_of(const struct ls_page_run *run, const struct column 
     const json_t *from = run->json;
     if (column->kind == STEP_SECONDS)
         from = json_object_get(from, "step_seconds");
+    else if (column->kind == THERE || column->kind == STEPS_THERE)
+        from = json_object_get(from, "simulated");
     const json_t *cell = json_object_get(from, column->key);
     return column->kind == YES_NO ? (json_is_boolean(cell) ? cell : NULL)
                                   : (json_is_number(cell) ? cell : NULL);
@@ -108,11 +132,14 @@ static void print_cell(const struct ls_page *page, const struct ls_page_run *run
 {
     const json_t *cell = cell_of(run, column);
     const double value = ls_page_value(cell);
+    char time[LS_LONG_TIME_BYTES];
     fputs("<td>", page->out);
     switch (column->kind) {
     case SPEED: print_speed(page, run, value); break;
-    case COUNT: fputs(ls_page_count(value).text, page->out); break;
+    case COUNT:
+    case STEPS_THERE: fputs(ls_page_count(value).text, page->out); break;
     case SIGNIFICANT: fputs(ls_page_significant(value).text, page->out); break;
+    case THERE: fputs(ls_long_time(value, time), page->out); break;
     case SECONDS:
     case STEP_SECONDS: fputs(ls_page_seconds(value).text, page->out); break;
     case BYTES: fputs(ls_page_bytes(value).text, page->out); break;
@@ -156,6 +183,35 @@ static void print_row(const struct ls_page *page, const struct ls_page_run *run,
     fputs("</tr>\n", page->out);
 }
 
+// What was simulated, and why some runs were not.
+static void print_network(const struct ls_page *page)
+{
+    const json_t *simulated = json_object_get(page->comparison, "simulated");
+    const char *network = ls_page_string(simulated, "network");
+    const char *compute = ls_page_string(simulated, "compute");
+    const char *goal = ls_page_string(simulated, "goal");
+    if (network && compute && goal) {
+        fputs("<p class=\"note\">Simulated on network ", page->out);
+        ls_page_put(page, network);
+        fputs(", ", page->out);
+        ls_page_put(page, compute);
+        fputs(". The goal is ", page->out);
+        ls_page_put(page, goal);
+        fputs(".</p>\n", page->out);
+    }
+    for (size_t i = 0; i < page->run_count; i++) {
+        const json_t *run = json_object_get(page->runs[i].json, "simulated");
+        const char *reason = ls_page_string(run, "reason");
+        if (!reason)
+            continue;
+        fputs("<p class=\"note\">", page->out);
+        ls_page_put_name(page, &page->runs[i]);
+        fputs(" was not simulated: ", page->out);
+        ls_page_put(page, reason);
+        fputs(".</p>\n", page->out);
+    }
+}
+
 // Returns the number of its columns, beside the names.
 static size_t print_titles(const struct ls_page *page, const struct table *table)
 {
@@ -196,6 +252,8 @@ void ls_page_table(struct ls_page *page)
             if (t == 0 || page->runs[i].done || has_numbers(&page->runs[i]))
                 print_row(page, &page->runs[i], &tables[t], used);
         fputs("</tbody>\n</table></div>\n", page->out);
+        if (tables[t].columns == elsewhere)
+            print_network(page);
     }
     fputs("</section>\n", page->out);
 }

@@ -73,6 +73,17 @@ bool ls_compared_has_unequal_replicas(const struct ls_comparison *comparison, si
 // What limits each of the picked runs.
 void ls_say_limits(struct ls_sentence_writer *writer, const struct ls_comparison *comparison,
                    const struct ls_picks *all);
+// "37 ms", "1.3 min", "2.5 h"; a dash for NaN. Returns `text`.
+#define LS_LONG_TIME_BYTES 32
+const char *ls_long_time(double seconds, char text[static LS_LONG_TIME_BYTES]);
+// How fast machines compute on the other network, and what all runs are to reach there.
+#define LS_COMPUTE_BYTES 96
+#define LS_GOAL_BYTES 96
+const char *ls_compute_text(const struct ls_comparison *comparison,
+                            char text[static LS_COMPUTE_BYTES]);
+const char *ls_goal_text(const struct ls_comparison *comparison, char text[static LS_GOAL_BYTES]);
+// Nothing where no network was simulated.
+void ls_say_network(struct ls_sentence_writer *writer, const struct ls_comparison *comparison);
 void ls_say_truth(struct ls_sentence_writer *writer, const struct ls_comparison *comparison);
 
 #endif

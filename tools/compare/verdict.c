@@ -510,6 +510,7 @@ enum ls_status ls_verdict(const struct ls_comparison *comparison, struct ls_sent
     ls_say_limits(&writer, comparison, &largest);
     free(largest.list);
     ls_say_truth(&writer, comparison);
+    ls_say_network(&writer, comparison);
     say_target(&writer, comparison);
     for (size_t i = 0; i < comparison->run_count; i++)
         say_failure(&writer, comparison, i);
