@@ -25,15 +25,15 @@ SPREADS = 10  # one difference by rounding tells the size of another, not its bo
 
 # Keys of the report, which scripts and the page rely on.
 ROOT_KEYS = {"lockstep", "made", "command", "status", "model", "dataset", "optimizer", "device", "hardware", "workers", "seed", "global_batch",
-             "steps", "reproducible", "target", "reference", "rounding_spread", "rounding_spread_first_two", "rounding_spread_first_ten", "rounding_spread_parameters",
+             "steps", "reproducible", "target", "reference", "simulated", "rounding_spread", "rounding_spread_first_two", "rounding_spread_first_ten", "rounding_spread_parameters",
              "rounding_spread_of",
              "runs", "comparisons", "reference_comparisons", "scaling", "verdict", "suggestions"}
 RUN_KEYS = {"strategy", "workers", "replicas", "threads", "global_batch", "status", "reason", "synchronous", "way", "examples_per_second",
             "examples_per_second_low", "examples_per_second_high", "round_examples_per_second",
             "process_examples_per_second", "timed_steps", "step_seconds",
-            "bytes_per_step_per_rank", "peak_rss_bytes", "final_loss", "final_accuracy", "val_loss", "val_accuracy",
+            "bytes_per_step_per_rank", "peak_rss_bytes", "replica_bytes", "final_loss", "final_accuracy", "val_loss", "val_accuracy",
             "max_loss_deviation", "max_loss_deviation_first_two", "max_loss_deviation_first_ten", "reference_shares", "max_parameter_deviation", "replicas_equal", "same_bits",
-            "target_seconds", "target_examples", "curve", "epochs", "buckets", "report"}
+            "target_seconds", "target_examples", "simulated", "curve", "epochs", "buckets", "report"}
 COMPARISON_KEYS = {"a", "b", "a_replicas", "b_replicas", "ratio", "low", "high", "p", "different"}
 TIME_KEYS = {"median", "input", "compute", "communication", "exposed_communication", "update", "device", "other"}
 POINT_KEYS = {"step", "examples", "seconds", "loss", "accuracy", "val_loss", "val_accuracy"}
@@ -401,6 +401,138 @@ class Statistics(CompareTest):
         self.assertIsNone(outcome.runs["ring", 2]["reference_shares"])
         self.assertIsNone(outcome.report["rounding_spread"])
         self.assertTrue(any("ring was not compared with one device" in sentence for sentence in outcome.report["verdict"]))
+
+
+class Elsewhere(CompareTest):
+    """Runs that make other updates than one device, and what all of them would take on a network that is not here."""
+
+    # 2 ms a message, a megabyte a second, and what a rank adds costs nothing.
+    LATENCY, BANDWIDTH = 2e-3, 1e6
+    SETTING = ("--dataset=synthetic:examples=256", "--batch=16", "--replicas=2", "--threads=1", "--validation=off", UNTIMED)
+
+    def network(self):
+        path = self.path("network.json")
+        with open(path, "w") as file:
+            json.dump({"name": "by-hand", "about": "a test", "sources": ["none"], "topology": "flat",
+                       "latency_us": self.LATENCY * 1e6, "bandwidth_gb_s": self.BANDWIDTH / 1e9, "reduction_gb_s": 1e6}, file)
+        return path
+
+    def simulated(self, exchange):
+        """What `lockstep simulate` says of an exchange of a timeline."""
+        path = self.path("rows.json")
+        size = exchange["bytes"] // exchange["elements"]
+        outcome = self.lockstep("simulate", exchange["algorithm"], "--world=2", f"--bytes={exchange['bytes']}",
+                                "--operation=" + exchange["operation"].replace("-", "_"), "--network=" + self.network(),
+                                "--dtype=" + {1: "uint8", 4: "float32"}[size], "--json=" + path)
+        self.assertEqual(outcome.code, DONE, outcome.err)
+        with open(path) as file:
+            row, = json.load(file)["rows"]
+        self.assertEqual(row["bytes"], exchange["bytes"])
+        return row["seconds"]
+
+    def exchanges(self, steps, *arguments):
+        """Those that rank 0 begins in the steps of a timeline, one after the other."""
+        path = self.path("timeline.json")
+        self.train("--model=linear", *self.SETTING[:5], f"--timeline={path}", f"--timeline-steps=5:{4 + steps}", "--steps=12", *arguments)
+        with open(path) as file:
+            events = json.load(file)["traceEvents"]
+        return [event["args"] for event in events if event["ph"] == "X" and event["pid"] == 2 and event["cat"] == "communication"
+                and "operation" in event["args"] and not event["name"].startswith("wait for ")]
+
+    def test_a_step_there_is_added_up_from_work_and_simulated_exchanges(self):
+        strategies = ["ring", "ring+int8", "local-sgd:steps=4", "central-storage"]
+        outcome = self.compare("--model=linear", *self.SETTING, "--steps=12", "--strategies=" + ",".join(strategies),
+                               "--simulate-network=" + self.network())
+        self.check_form(outcome.report)
+        self.assertEqual(outcome.report["simulated"]["network"], "by-hand")
+        self.assertEqual(outcome.report["simulated"]["compute"], "compute as measured on this CPU")
+        ring, int8, rounds, central = (outcome.runs[strategy, 2]["simulated"] for strategy in strategies)
+        # By hand: one bucket in two chunks of whole blocks of 64 floats, which travel twice, both ways at once.
+        size, = (bucket["bytes"] for bucket in outcome.runs["ring", 2]["buckets"])
+        larger = 4 * 64 * math.ceil(size / 4 / 64 / 2)
+        self.assertTrue(math.isclose(ring["exchange_seconds"], 2 * (self.LATENCY + larger / self.BANDWIDTH), rel_tol=1e-6))
+        for run, steps, arguments in ((ring, 1, ("--strategy=ring",)), (int8, 1, ("--strategy=ring", "--compress=int8")),
+                                      (rounds, 4, ("--strategy=local-sgd:steps=4",))):
+            with self.subTest(arguments):
+                begun = self.exchanges(steps, *arguments)
+                self.assertEqual(len(begun), {"ring": 1, "local-sgd:steps=4": 5}.get(arguments[-1][11:], 3))
+                self.assertTrue(math.isclose(run["exchange_seconds"], sum(map(self.simulated, begun)) / steps, rel_tol=1e-6))
+                self.assertGreaterEqual(run["step_seconds"], max(run["exchange_seconds"], run["work_seconds"]))
+                self.assertLessEqual(run["step_seconds"], 1.000001 * (run["exchange_seconds"] + run["work_seconds"]))
+                self.assertTrue(math.isclose(run["goal_seconds"], run["goal_step"] * run["step_seconds"], rel_tol=1e-6))
+        self.assertIsNone(central["step_seconds"])
+        self.assertIn("no collective that describes a schedule", central["reason"])
+        one = outcome.runs["one-device", 1]["simulated"]
+        self.assertEqual((one["exchange_seconds"], one["step_seconds"]), (0, one["work_seconds"]))
+        for text in ("On by-hand, ms", "Simulated, compute as measured on this CPU", "not simulated: it uses no collective"):
+            self.assertIn(text, outcome.out)
+        with open(self.path("compare.html")) as file:
+            page = file.read()
+        for text in ("compute as measured on this CPU", "was not simulated", "Training loss against simulated time"):
+            self.assertIn(text, page)
+
+    def test_its_machines_compute_as_fast_as_they_are_said_to(self):
+        fast, slow = (self.compare("--model=linear", *self.SETTING, "--steps=8", "--strategies=ring", "--simulate-network=" + self.network(),
+                                   "--target=loss:1e-9", option) for option in ("--compute-scale=1e6", "--step-seconds=2"))
+        run = fast.runs["ring", 2]["simulated"]
+        self.assertTrue(math.isclose(run["step_seconds"], run["exchange_seconds"], rel_tol=1e-2))
+        self.assertEqual(fast.report["simulated"]["compute_scale"], 1e6)
+        self.assertIsNone(run["goal_seconds"])  # of a target that is never reached
+        self.assertIn("no run over several ranks reaches loss 1e-09", " ".join(fast.report["verdict"]))
+        run = slow.runs["ring", 2]["simulated"]
+        self.assertGreaterEqual(run["work_seconds"], 2)
+        self.assertGreaterEqual(run["step_seconds"], run["work_seconds"])
+        self.assertIn("forward and backward in 2 s", slow.out)
+
+    def test_plain_ring_is_better_inside_a_node_and_diloco_over_the_internet(self):
+        diloco = "diloco:steps=8,outer_momentum=0"
+        for network, first, says in (("nvlink-ndr", "ring", "Sending less does not pay there: " + diloco),
+                                     ("internet", diloco, "; ring, which computes what one device does, after ")):
+            with self.subTest(network):
+                outcome = self.compare("--model=mlp", "--dataset=synthetic:examples=2560", *self.SETTING[2:], "--batch=256", "--epochs=8",
+                                       "--steps=64", "--optimizer=sgd:learning_rate=0.05", "--strategies=ring," + diloco,
+                                       "--simulate-network=" + network)
+                times = {name: outcome.runs[name, 2]["simulated"]["goal_seconds"] for name in ("ring", diloco)}
+                self.assertEqual(min(times, key=times.get), first)
+                sentence, = (text for text in outcome.report["verdict"] if text.startswith(f"On network {network} "))
+                self.assertIn(first + " would reach a loss of ", sentence)
+                self.assertIn(says, sentence)
+
+    def test_filters_and_rounds_are_judged_by_what_they_reach(self):
+        strategies = ["ring", "ring+int8", "ring+topk:fraction=0.1", "local-sgd:steps=4"]
+        outcome = self.compare(*SMALL, "--replicas=2", "--steps=8", UNTIMED, "--strategies=" + ",".join(strategies))
+        self.check_form(outcome.report)
+        self.assertEqual([outcome.runs[strategy, 2]["way"] for strategy in strategies], ["plain", "filtered", "filtered", "rounds"])
+        self.assertTrue(all(run["replicas_equal"] and run["synchronous"] and run["simulated"] is None for run in outcome.report["runs"]))
+        sent = [outcome.runs[strategy, 2]["bytes_per_step_per_rank"] for strategy in strategies]
+        self.assertTrue(sent[0] > 3 * sent[1] and sent[0] > 4 * sent[2] and sent[0] > 3 * sent[3], sent)
+        verdict = outcome.report["verdict"]
+        self.assertTrue(any(text.startswith("ring is as correct as one device") for text in verdict), verdict)
+        for strategy in strategies[1:]:
+            self.assertTrue(any(text.startswith(strategy + " ") and "it ended with a loss of" in text for text in verdict), verdict)
+        train = self.train(*SMALL, "--replicas=2", "--threads=1", "--steps=8", "--strategy=ring", "--compress=topk:fraction=0.1")
+        self.assertEqual(outcome.runs["ring+topk:fraction=0.1", 2]["report"]["parameter_hashes"], train["parameter_hashes"])
+
+    def test_mistakes_are_refused_before_any_training(self):
+        tiny = ("--model=linear", "--dataset=synthetic:examples=40", "--steps=2")
+        for arguments, code, says in ((("--strategies=ring+int9",), USAGE, "no filter is called 'int9'"),
+                                      (("--strategies=ring+",), USAGE, "no name given"),
+                                      (("--strategies=ring+int8:nix=2",), USAGE, "int8 has no option nix"),
+                                      (("--strategies=central-storage+int8",), USAGE, "--compress"),
+                                      (("--simulate-network=intranet",), USAGE, "did you mean 'internet'"),
+                                      (("--simulate-network=./none.json",), BAD_INPUT, "none.json"),
+                                      (("--compute-scale=2",), USAGE, "--simulate-network"),
+                                      (("--simulate-network=internet", "--compute-scale=0"), USAGE, "expected a number above 0"),
+                                      (("--simulate-network=internet", "--step-seconds=nan"), USAGE, "--step-seconds=nan")):
+            with self.subTest(arguments):
+                self.refuse(code, *tiny, *(() if "strategies" in arguments[0] else ("--strategies=ring",)), *arguments, says=(says,))
+
+    def test_rounds_that_were_not_seen_twice_are_not_simulated(self):
+        outcome = self.compare("--model=linear", *self.SETTING, "--steps=8", "--strategies=ring,local-sgd:steps=6",
+                               "--simulate-network=" + self.network())
+        run = outcome.runs["local-sgd:steps=6", 2]["simulated"]
+        self.assertIsNone(run["step_seconds"])
+        self.assertIn("train at least two rounds", run["reason"])
 
 
 class Speed(CompareTest):

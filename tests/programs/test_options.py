@@ -200,6 +200,11 @@ ROWS = {
             "model", "dataset", "loss", "metrics", "initial-weights", "strategies", "replicas", "threads", "device", "target",
             "epochs", "optimizer", "precision", "loss-scale", "seed", "shuffle", "validation", "round-steps", "speed-steps",
             "deadline", "plugin-path", "html", "quiet", "progress", "batch", "reproducible", "model-name", "dataset-name", "advice")},
+        "simulate-network": Row(seen="test_compare.py"),
+        "compute-scale": Row(seen="test_compare.py", refused=[
+            (("--compute-scale=2",), "--simulate-network"),
+            (("--compute-scale=2", "--step-seconds=1", "--simulate-network=flat"), "--step-seconds")]),
+        "step-seconds": Row(seen="test_compare.py", refused=[(("--step-seconds=2",), "--simulate-network")]),
         "replica-batch": Row(seen="test_compare.py", refused=RUN["replica-batch"].refused),
         "steps": Row(seen="test_compare.py", idle=[(("--steps=9",), "more than the 1 step of --epochs=1; it needs --epochs=9")]),
         "wire": Row(seen="test_compare.py", idle=[(("--wire=bfloat16", "--replicas=1"), ONE_REPLICA)]),

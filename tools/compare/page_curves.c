@@ -33,7 +33,7 @@ static const struct {
 enum axis { BY_EXAMPLES, BY_SECONDS, BY_SIMULATED_SECONDS, AXES };
 static const struct {
     const char *name, *title;
-} axes_texts[AXES] = {
+} axis_texts[AXES] = {
     {"examples", "examples"},
     {"seconds of training", "seconds"},
     {"seconds, simulated", "simulated time"},
@@ -228,29 +228,26 @@ static bool is_wide(const struct curves *curves, size_t count)
     return most > LOG_TIMES * least;
 }
 
-static void print_plots(struct ls_page *page, struct curves *curves, size_t measure, size_t count)
+static void print_plot(struct ls_page *page, struct curves *curves, size_t measure, size_t count,
+                       enum axis axis)
 {
-    const char *network = ls_page_string(json_object_get(page->comparison, "simulated"), "network");
-    char note[80] = "", title[160];
+    char note[80] = "", title[80];
+    const size_t shown = choose_axis(curves, count, axis);
+    if (!has_a_line(curves, shown))
+        return;
     if (curves->together > 1 && !measures[measure].is_validation)
         snprintf(note, sizeof(note), "A point is the mean of up to %zu steps.", curves->together);
-    for (enum axis axis = BY_EXAMPLES; axis < AXES; axis++) {
-        const size_t shown = choose_axis(curves, count, axis);
-        if (axis == BY_SIMULATED_SECONDS && (!network || !shown))
-            continue;
-        snprintf(title, sizeof(title), "%s against %s%s%.40s", measures[measure].title,
-                 axes_texts[axis].title, axis == BY_SIMULATED_SECONDS ? " on " : "",
-                 axis == BY_SIMULATED_SECONDS ? network : "");
-        const struct ls_chart chart = {
-            .title = title,
-            .x = {axes_texts[axis].name, LS_CHART_NUMBER,
-                  axis == BY_SIMULATED_SECONDS && is_wide(curves, shown)},
-            .y = {measures[measure].name, LS_CHART_PLAIN, needs_logarithm(curves, shown)},
-            .series = curves->series,
-            .series_count = shown,
-        };
-        ls_page_plot(page, &chart, curves->lines, *note ? note : NULL);
-    }
+    snprintf(title, sizeof(title), "%s against %s", measures[measure].title,
+             axis_texts[axis].title);
+    const struct ls_chart chart = {
+        .title = title,
+        .x = {axis_texts[axis].name, LS_CHART_NUMBER,
+              axis == BY_SIMULATED_SECONDS && is_wide(curves, shown)},
+        .y = {measures[measure].name, LS_CHART_PLAIN, needs_logarithm(curves, shown)},
+        .series = curves->series,
+        .series_count = shown,
+    };
+    ls_page_plot(page, &chart, curves->lines, *note ? note : NULL);
 }
 
 // Boxes to hide and show the lines of a run; style sheets do the rest.
@@ -274,31 +271,52 @@ static void print_legend(const struct ls_page *page)
     fputs("</ul>\n", page->out);
 }
 
+// The plots of all measures against the axes [from, to).
+static void print_plots(struct ls_page *page, struct curves *curves, enum axis from, enum axis to)
+{
+    bool any = false;
+    for (size_t i = 0; i < sizeof(measures) / sizeof(measures[0]); i++) {
+        size_t count = read_measure(page, curves, measures[i].key);
+        if (!has_a_line(curves, count))
+            continue;
+        if (!any)
+            fputs("<div class=\"plots\">\n", page->out);
+        any = true;
+        count = add_target(page, curves, measures[i].key, count);
+        for (enum axis axis = from; axis < to; axis++)
+            print_plot(page, curves, i, count, axis);
+    }
+    fputs(any ? "</div>\n" : "", page->out);
+}
+
+static bool any_curve(const struct ls_page *page, struct curves *curves)
+{
+    for (size_t i = 0; i < sizeof(measures) / sizeof(measures[0]); i++)
+        if (has_a_line(curves, read_measure(page, curves, measures[i].key)))
+            return true;
+    return false;
+}
+
 enum ls_status ls_page_curves(struct ls_page *page)
 {
+    const json_t *simulated = json_object_get(page->comparison, "simulated");
     struct curves curves = {0};
-    bool any = false;
     const enum ls_status status = curves_init(&curves, page->run_count);
     if (status)
         return status;
-    for (size_t i = 0; i < sizeof(measures) / sizeof(measures[0]); i++) {
-        const size_t runs = read_measure(page, &curves, measures[i].key);
-        if (!has_a_line(&curves, runs))
-            continue;
-        if (!any) {
-            fputs("<section id=\"curves\" class=\"curves\">\n<h2>Learning</h2>\n"
-                  "<p class=\"note\">Plain strategies should lie on the reference, the wide "
-                  "pale "
-                  "line; against seconds, the faster are further left.</p>\n",
-                  page->out);
-            print_legend(page);
-            fputs("<div class=\"plots\">\n", page->out);
-            any = true;
+    if (any_curve(page, &curves)) {
+        fputs("<section id=\"curves\" class=\"curves\">\n<h2>Learning</h2>\n"
+              "<p class=\"note\">Plain strategies should lie on the reference, the wide pale "
+              "line; against seconds, the faster are further left.</p>\n",
+              page->out);
+        print_legend(page);
+        print_plots(page, &curves, BY_EXAMPLES, BY_SIMULATED_SECONDS);
+        if (json_is_object(simulated)) {
+            ls_page_network(page);
+            print_plots(page, &curves, BY_SIMULATED_SECONDS, AXES);
         }
-        print_plots(page, &curves, i, add_target(page, &curves, measures[i].key, runs));
+        fputs("</section>\n", page->out);
     }
-    if (any)
-        fputs("</div>\n</section>\n", page->out);
     curves_finish(&curves);
     return LS_OK;
 }

@@ -101,6 +101,8 @@ void ls_page_style(const struct ls_page *page);
 void ls_page_speed(struct ls_page *page);
 void ls_page_steps(struct ls_page *page);
 LS_STATUS ls_page_curves(struct ls_page *page);
+// A heading, what was simulated on which network, and why some runs were not.
+void ls_page_network(const struct ls_page *page);
 void ls_page_deviations(struct ls_page *page);
 LS_STATUS ls_page_scaling(struct ls_page *page);
 void ls_page_buckets(struct ls_page *page);

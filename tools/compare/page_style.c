@@ -47,7 +47,7 @@ static const char text_rules[] =
     "section{background:var(--card);border:1px solid var(--edge);border-radius:10px;"
     "padding:clamp(14px,2vw,24px);margin-top:20px;min-width:0}\n"
     ".pair,.plots,.panels{display:grid;grid-template-columns:minmax(0,1fr);gap:0 28px}\n"
-    ".plots,.panels{gap:24px 36px}\n"
+    ".plots,.panels{gap:24px 36px}.plots+h3{margin-top:32px}\n"
     "@media(min-width:900px){.pair,.plots{grid-template-columns:repeat(2,minmax(0,1fr))}\n"
     ".pair{gap:0 20px}.panels{grid-template-columns:repeat(3,minmax(0,1fr))}}\n"
     // Bars: the name and the value above, the picture below; beside each other where there is room.

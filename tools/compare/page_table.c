@@ -92,7 +92,7 @@ static const struct table {
     {"Speed", speed, sizeof(speed) / sizeof(speed[0])},
     {"Time of a step", step, sizeof(step) / sizeof(step[0])},
     {"Truth", truth, sizeof(truth) / sizeof(truth[0])},
-    {"On another network", elsewhere, sizeof(elsewhere) / sizeof(elsewhere[0])},
+    {"On the simulated network", elsewhere, sizeof(elsewhere) / sizeof(elsewhere[0])},
 };
 #define TABLES (sizeof(tables) / sizeof(tables[0]))
 
@@ -183,35 +183,6 @@ static void print_row(const struct ls_page *page, const struct ls_page_run *run,
     fputs("</tr>\n", page->out);
 }
 
-// What was simulated, and why some runs were not.
-static void print_network(const struct ls_page *page)
-{
-    const json_t *simulated = json_object_get(page->comparison, "simulated");
-    const char *network = ls_page_string(simulated, "network");
-    const char *compute = ls_page_string(simulated, "compute");
-    const char *goal = ls_page_string(simulated, "goal");
-    if (network && compute && goal) {
-        fputs("<p class=\"note\">Simulated on network ", page->out);
-        ls_page_put(page, network);
-        fputs(", ", page->out);
-        ls_page_put(page, compute);
-        fputs(". The goal is ", page->out);
-        ls_page_put(page, goal);
-        fputs(".</p>\n", page->out);
-    }
-    for (size_t i = 0; i < page->run_count; i++) {
-        const json_t *run = json_object_get(page->runs[i].json, "simulated");
-        const char *reason = ls_page_string(run, "reason");
-        if (!reason)
-            continue;
-        fputs("<p class=\"note\">", page->out);
-        ls_page_put_name(page, &page->runs[i]);
-        fputs(" was not simulated: ", page->out);
-        ls_page_put(page, reason);
-        fputs(".</p>\n", page->out);
-    }
-}
-
 // Returns the number of its columns, beside the names.
 static size_t print_titles(const struct ls_page *page, const struct table *table)
 {
@@ -252,8 +223,6 @@ void ls_page_table(struct ls_page *page)
             if (t == 0 || page->runs[i].done || has_numbers(&page->runs[i]))
                 print_row(page, &page->runs[i], &tables[t], used);
         fputs("</tbody>\n</table></div>\n", page->out);
-        if (tables[t].columns == elsewhere)
-            print_network(page);
     }
     fputs("</section>\n", page->out);
 }

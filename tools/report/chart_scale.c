@@ -81,7 +81,9 @@ static void decimal_ticks(struct ls_chart_scale *scale)
 {
     const int from = (int)floor(scale->low), to = (int)ceil(scale->high);
     const bool fine = scale->high - scale->low < 2.2;
-    const int stride = (to - from) / 9 + 1;
+    const bool across =
+        scale->begin < scale->end; // where texts need more room than above each other
+    const int stride = (to - from) / (across ? 5 : 9) + 1;
     for (int power = from; power <= to; power += stride) {
         add_tick(scale, pow(10, power));
         if (fine) {

@@ -55,6 +55,56 @@ START_TEST(a_colon_in_a_value_begins_no_item)
 }
 END_TEST
 
+START_TEST(an_item_may_have_a_filter)
+{
+    static const struct {
+        const char *item, *strategy, *filter;
+    } rows[] = {
+        {"ring", "ring", NULL},
+        {"ring+int8", "ring", "int8"},
+        {"a:x=1,y=2+topk:fraction=0.01,z=3", "a:x=1,y=2", "topk:fraction=0.01,z=3"},
+        {"d:rate=1e+5", "d:rate=1e+5", NULL},
+        {"d:rate=1e+5+int8", "d:rate=1e+5", "int8"},
+        {"ring+", "ring", ""},
+    };
+    struct compare_list list;
+    ck_assert_int_eq(compare_list_parse("ring+int8,ring+topk,fraction=0.01,z=3,a:x=1,y=2+int8,"
+                                        "b+topk:fraction=0.1",
+                                        &list),
+                     LS_OK);
+    ck_assert_uint_eq(list.count, 4);
+    ck_assert_str_eq(list.items[0], "ring+int8");
+    ck_assert_str_eq(list.items[1], "ring+topk:fraction=0.01,z=3");
+    ck_assert_str_eq(list.items[2], "a:x=1,y=2+int8");
+    ck_assert_str_eq(list.items[3], "b+topk:fraction=0.1");
+    compare_list_finish(&list);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char *strategy = compare_item_strategy(rows[i].item);
+        ck_assert_str_eq(strategy, rows[i].strategy);
+        ck_assert_pstr_eq(compare_item_filter(rows[i].item), rows[i].filter);
+        free(strategy);
+    }
+}
+END_TEST
+
+START_TEST(the_best_loss_is_a_mean_and_is_reached_at_a_step)
+{
+    struct compare_step steps[40]; // a tenth is 4 steps
+    for (size_t i = 0; i < 40; i++)
+        steps[i] = (struct compare_step){.loss = i < 20 ? 40.0 - (double)i : 20, .examples = 1};
+    steps[5].loss = 1; // one step alone is no mean
+    ck_assert_double_eq_tol(compare_best_loss(steps, 40), 20, 1e-12);
+    ck_assert_uint_eq(compare_step_of_loss(steps, 40, 20), 24);
+    ck_assert_uint_eq(compare_step_of_loss(steps, 40, 19), 0);
+    for (size_t i = 0; i < 40; i++)
+        steps[i].loss = NAN;
+    ck_assert(isnan(compare_best_loss(steps, 40)));
+    ck_assert_uint_eq(compare_step_of_loss(steps, 40, 20), 0);
+    ck_assert(isnan(compare_best_loss(steps, 0)));
+    ck_assert_uint_eq(compare_step_of_loss(steps, 0, 20), 0);
+}
+END_TEST
+
 START_TEST(broken_lists_are_refused)
 {
     refused("", "the list is empty");
@@ -325,6 +375,8 @@ int main(void)
     TCase *tests = tcase_create("compare");
     tcase_add_test(tests, options_continue_the_item_before_them);
     tcase_add_test(tests, a_colon_in_a_value_begins_no_item);
+    tcase_add_test(tests, an_item_may_have_a_filter);
+    tcase_add_test(tests, the_best_loss_is_a_mean_and_is_reached_at_a_step);
     tcase_add_test(tests, broken_lists_are_refused);
     tcase_add_test(tests, one_item_is_a_list);
     tcase_add_test(tests, targets_are_metrics_with_values);
