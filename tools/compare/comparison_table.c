@@ -166,8 +166,8 @@ static void print_timing(const struct ls_comparison *comparison, FILE *out)
 static void print_speed(const struct ls_comparison *comparison, FILE *out)
 {
     print_heading(comparison, "Speed", out);
-    fprintf(out, " %7s %10s %17s %10s %9s%s\n", "threads", "examples/s", "quartiles", "bytes/step",
-            "B/replica", comparison->target_metric ? "    target" : "");
+    fprintf(out, " %7s %10s %17s %10s %8s%s\n", "threads", "examples/s", "quartiles", "bytes/step",
+            "memory", comparison->target_metric ? "    target" : "");
     for (size_t i = 0; i < comparison->run_count; i++) {
         const struct ls_compared_run *run = &comparison->runs[i];
         print_name(comparison, i, out);
@@ -179,7 +179,7 @@ static void print_speed(const struct ls_comparison *comparison, FILE *out)
         snprintf(quartiles, sizeof(quartiles), "%.0f .. %.0f", run->rate_low, run->rate_high);
         fprintf(out, " %7u %10.0f %17s", run->threads, run->rate, quartiles);
         print_bytes(out, 10, run->bytes_per_step);
-        print_bytes(out, 9, run->replica_bytes);
+        print_bytes(out, 8, run->replica_bytes);
         print_target(comparison, run, out);
         fputs(run->status == LS_COMPARED_INTERRUPTED ? "  interrupted\n" : "\n", out);
     }

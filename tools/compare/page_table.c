@@ -33,7 +33,7 @@ static const struct column speed[] = {
      "is not counted"},
     {"bytes_per_step_per_rank", BYTES, "bytes/step",
      "bytes that a rank sends in a step, padding included"},
-    {"replica_bytes", BYTES, "memory of a replica",
+    {"replica_bytes", BYTES, "memory",
      "largest resident memory of the process over its replicas, and that of a replica's device"},
     {"target_seconds", SECONDS, "time to target",
      "seconds of training until the target was reached, at the timed speed"},
