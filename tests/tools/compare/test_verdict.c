@@ -322,6 +322,74 @@ START_TEST(an_asynchronous_winner_is_told_from_the_synchronous_one)
 }
 END_TEST
 
+START_TEST(a_filter_and_rounds_are_judged_by_what_they_reach)
+{
+    struct ls_compared_run runs[] = {measured("one-device", 1, 1000),
+                                     measured("ring+int8", 2, 1500), measured("diloco", 2, 1800)};
+    runs[1].way = LS_WAY_FILTERED;
+    runs[2].way = LS_WAY_ROUNDS;
+    runs[1].loss_deviation_first_ten = runs[2].loss_deviation_first_ten = 0.3;
+    runs[2].final_loss = 0.625;
+    const struct ls_comparison comparison = of(runs, 3);
+    ck_assert(verdict_has(&comparison, "ring+int8 sends gradients through a filter, so its losses "
+                                       "cannot be compared step by step; it ended with a loss of "
+                                       "0.5000 (one device: 0.5000)"));
+    ck_assert(verdict_has(&comparison, "diloco lets each replica train weights of its own between "
+                                       "rounds"));
+    ck_assert(verdict_has(&comparison, "loss of 0.6250 (one device: 0.5000)"));
+    ck_assert(!verdict_has(&comparison, "more than rounding"));
+    ck_assert(suggestions_have(&comparison, "--strategy=one-device")); // of those that are plain
+}
+END_TEST
+
+static void takes_there(struct ls_compared_run *run, double step, uint64_t goal_step)
+{
+    run->elsewhere =
+        (struct ls_compared_elsewhere){.step_seconds = step,
+                                       .work_seconds = step,
+                                       .goal_seconds = goal_step ? step * (double)goal_step : NAN};
+    run->goal_step = goal_step;
+}
+
+START_TEST(on_another_network_the_first_at_the_goal_is_named)
+{
+    struct ls_compared_run runs[] = {measured("one-device", 1, 1000), measured("ring", 2, 1500),
+                                     measured("diloco", 2, 1800)};
+    struct ls_comparison comparison = of(runs, 3);
+    runs[2].way = LS_WAY_ROUNDS;
+    for (size_t i = 0; i < 3; i++)
+        takes_there(&runs[i], 1, 0);
+    ck_assert(!verdict_has(&comparison, "On network"));
+    comparison.network = "internet";
+    comparison.compute_scale = comparison.compute_seconds = NAN;
+    comparison.goal_loss = 0.25;
+    ck_assert(verdict_has(&comparison, "On network internet (simulated, compute as measured on "
+                                       "this CPU), no run over several ranks reaches a loss of "
+                                       "0.25."));
+    takes_there(&runs[1], 0.5, 100);
+    takes_there(&runs[2], 0.1, 200);
+    ck_assert(verdict_has(&comparison, "diloco would reach a loss of 0.25 first, after 20 s (200 "
+                                       "steps of 100 ms); ring, which computes what one device "
+                                       "does, after 50 s (100 steps of 500 ms), 2.5 times as "
+                                       "long."));
+    ck_assert(!verdict_has(&comparison, "one machine"));
+    takes_there(&runs[0], 0.1, 100);
+    ck_assert(verdict_has(&comparison, "No run over that network would be as fast as one machine: "
+                                       "one-device with 1 thread takes 10 s."));
+    takes_there(&runs[1], 0.21, 100);
+    ck_assert(verdict_has(&comparison, "no difference worth another algorithm"));
+    takes_there(&runs[1], 0.15, 100);
+    comparison.compute_scale = 8;
+    ck_assert(verdict_has(&comparison, "(simulated, compute 8 times as fast as measured here), "
+                                       "ring would reach a loss of 0.25 first, after 15 s (100 "
+                                       "steps of 150 ms). Sending less does not pay there: diloco "
+                                       "would take 20 s (200 steps of 100 ms)."));
+    comparison.target_metric = "val_loss";
+    comparison.target_value = 0.5;
+    ck_assert(verdict_has(&comparison, "ring would reach val_loss 0.5 first"));
+}
+END_TEST
+
 START_TEST(gains_are_held_against_one_replica)
 {
     struct ls_compared_run runs[] = {measured("one-device", 1, 1100), measured("ring", 1, 1000),
@@ -733,6 +801,8 @@ int main(void)
     tcase_add_test(tests, where_nothing_ran_there_is_nothing_to_try);
     tcase_add_test(tests, a_long_reason_is_cut_in_the_table_and_whole_in_the_verdict);
     tcase_add_test(tests, an_asynchronous_winner_is_told_from_the_synchronous_one);
+    tcase_add_test(tests, a_filter_and_rounds_are_judged_by_what_they_reach);
+    tcase_add_test(tests, on_another_network_the_first_at_the_goal_is_named);
     tcase_add_test(tests, gains_are_held_against_one_replica);
     tcase_add_test(tests, a_gain_that_chance_may_make_is_none);
     tcase_add_test(tests, a_model_may_be_too_small_for_its_replicas);
