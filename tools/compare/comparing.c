@@ -162,7 +162,7 @@ static enum ls_status read_network(const struct arguments *arguments, struct com
         read_positive(arguments, "compute-scale", SCALE_MOST, &out->compute_scale);
     if (!status)
         status = read_positive(arguments, "step-seconds", STEP_SECONDS_MOST, &out->compute_seconds);
-    if (status || !out->network_name)
+    if (status || !out->network_name || out->place.number) // worker 0 simulates
         return status;
     out->setting.records = true;
     status = ls_network_open("--simulate-network", out->network_name, &out->network);

@@ -85,11 +85,17 @@ static void say_choice(FILE *out, const struct ls_comparison *comparison, size_t
     ls_put_compared_name(out, comparison, plain);
     fputs(", which computes what one device does, after ", out);
     put_arrival(out, comparison, plain);
-    if (ratio < RATIO_LEAST)
+    if (ratio < RATIO_LEAST) {
         fputs(". That is no difference worth another algorithm: it is the better choice there",
               out);
-    else
-        fprintf(out, ", %.3g times as long", ratio);
+        return;
+    }
+    fprintf(out, ", %.3g times as long", ratio);
+    if (comparison->runs[plain].elsewhere.step_seconds <
+        RATIO_LEAST * comparison->runs[first].elsewhere.step_seconds)
+        fputs(". Sending less makes no step shorter there: what it gains are steps, which another "
+              "learning rate may gain, too",
+              out);
 }
 
 static void say_plain_is_better(FILE *out, const struct ls_comparison *comparison)
