@@ -459,6 +459,7 @@ class Elsewhere(CompareTest):
                 self.assertTrue(math.isclose(run["exchange_seconds"], sum(map(self.simulated, begun)) / steps, rel_tol=1e-6))
                 self.assertGreaterEqual(run["step_seconds"], max(run["exchange_seconds"], run["work_seconds"]))
                 self.assertLessEqual(run["step_seconds"], 1.000001 * (run["exchange_seconds"] + run["work_seconds"]))
+                self.assertEqual(run["recorded_steps"], 12)
                 self.assertTrue(math.isclose(run["goal_seconds"], run["goal_step"] * run["step_seconds"], rel_tol=1e-6))
         self.assertIsNone(central["step_seconds"])
         self.assertIn("no collective that describes a schedule", central["reason"])

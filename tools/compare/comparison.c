@@ -167,7 +167,8 @@ static void add_truth(json_t *object, const struct ls_compared_run *run)
 static json_t *elsewhere_json(const struct ls_compared_run *run)
 {
     const struct ls_compared_elsewhere *elsewhere = &run->elsewhere;
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "step_seconds",
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "recorded_steps",
+                     ls_report_count_json(elsewhere->recorded_steps), "step_seconds",
                      ls_report_number_json(elsewhere->step_seconds), "work_seconds",
                      ls_report_number_json(elsewhere->work_seconds), "exchange_seconds",
                      ls_report_number_json(elsewhere->exchange_seconds), "goal_step",

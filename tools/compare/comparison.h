@@ -67,6 +67,7 @@ struct ls_compared_elsewhere {
     double work_seconds,
         exchange_seconds; // of it: what the rank does; all exchanges, hidden or not
     double goal_seconds; // until the goal (struct ls_comparison)
+    uint64_t recorded_steps; // the first ones, that this was made from
     char *reason; // why it was not simulated; NULL: it was, or nobody asked
 };
 

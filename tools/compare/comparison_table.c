@@ -280,6 +280,19 @@ static void print_truth(const struct ls_comparison *comparison, FILE *out)
             ls_twin_text(comparison, twin));
 }
 
+// What a filter does later is not in such a recording.
+static void print_recorded(const struct ls_comparison *comparison, FILE *out)
+{
+    for (size_t i = 0; i < comparison->run_count; i++) {
+        const struct ls_compared_run *run = &comparison->runs[i];
+        if (isfinite(run->elsewhere.step_seconds) &&
+            run->elsewhere.recorded_steps < comparison->steps)
+            fprintf(out, "Of %s, the first %llu of %llu steps were recorded.\n", run->strategy,
+                    (unsigned long long)run->elsewhere.recorded_steps,
+                    (unsigned long long)comparison->steps);
+    }
+}
+
 static void print_elsewhere(const struct ls_comparison *comparison, FILE *out)
 {
     char title[64], goal[LS_GOAL_BYTES], compute[LS_COMPUTE_BYTES], time[LS_LONG_TIME_BYTES];
@@ -312,6 +325,7 @@ static void print_elsewhere(const struct ls_comparison *comparison, FILE *out)
             "\nSimulated, %s. Step: the mean; work: what a rank does in it itself; exchanges: all "
             "of\nthem, hidden or not. Steps and time: to %s.\n",
             ls_compute_text(comparison, compute), ls_goal_text(comparison, goal));
+    print_recorded(comparison, out);
 }
 
 // A sentence with a hanging indent. A command at its end has a line of its own, that it can be copied from.

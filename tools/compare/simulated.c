@@ -120,6 +120,7 @@ static enum ls_status read_run(const struct compare_runner *runner, struct ls_co
     if (!status)
         status = compare_recording_cycle(&recording, &out->cycle);
     if (!status) {
+        run->elsewhere.recorded_steps = recording.step_count;
         run->elsewhere.reason = find_reason(run, &recording, &out->cycle);
         if (!run->elsewhere.reason)
             out->kernels = compare_mean_work(&out->cycle).kernels;
