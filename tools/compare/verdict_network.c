@@ -86,8 +86,9 @@ static void say_choice(FILE *out, const struct ls_comparison *comparison, size_t
     fputs(", which computes what one device does, after ", out);
     put_arrival(out, comparison, plain);
     if (ratio < RATIO_LEAST) {
-        fputs(". That is no difference worth another algorithm: it is the better choice there",
-              out);
+        fputs(". That is no difference worth another algorithm: ", out);
+        ls_put_compared_name(out, comparison, plain);
+        fputs(" is the better choice there", out);
         return;
     }
     fprintf(out, ", %.3g times as long", ratio);
