@@ -228,6 +228,7 @@ static enum ls_status build_activation(struct ls_graph *graph, const struct ls_l
 const struct ls_layer_kind ls_layer_activation = {
     .class_name = "Activation",
     .summary = "an activation function by name",
+    .mask = LS_MASK_PASSES,
     .keys = activation_keys,
     .build = build_activation,
 };
@@ -243,6 +244,7 @@ static enum ls_status build_relu(struct ls_graph *graph, const struct ls_layer_c
 const struct ls_layer_kind ls_layer_relu = {
     .class_name = "ReLU",
     .summary = "rectified linear unit: max(x, 0)",
+    .mask = LS_MASK_PASSES,
     .keys = relu_keys,
     .build = build_relu,
 };
@@ -258,6 +260,7 @@ static enum ls_status build_softmax(struct ls_graph *graph, const struct ls_laye
 const struct ls_layer_kind ls_layer_softmax = {
     .class_name = "Softmax",
     .summary = "probabilities over the last dimension",
+    .mask = LS_MASK_REFUSED,
     .keys = softmax_keys,
     .build = build_softmax,
 };
@@ -273,6 +276,7 @@ static enum ls_status build_leaky_relu(struct ls_graph *graph, const struct ls_l
 const struct ls_layer_kind ls_layer_leaky_relu = {
     .class_name = "LeakyReLU",
     .summary = "x above 0, a fraction of it below",
+    .mask = LS_MASK_PASSES,
     .keys = leaky_relu_keys,
     .build = build_leaky_relu,
 };
@@ -288,6 +292,7 @@ static enum ls_status build_elu(struct ls_graph *graph, const struct ls_layer_ca
 const struct ls_layer_kind ls_layer_elu = {
     .class_name = "ELU",
     .summary = "x above 0, alpha (exp(x) - 1) below",
+    .mask = LS_MASK_PASSES,
     .keys = elu_keys,
     .build = build_elu,
 };

@@ -104,6 +104,7 @@ static enum ls_status build(struct ls_graph *graph, const struct ls_layer_call *
 const struct ls_layer_kind ls_layer_batch_normalization = {
     .class_name = "BatchNormalization",
     .summary = "mean 0 and variance 1 in each channel of the batch, then scale and shift",
+    .mask = LS_MASK_REFUSED,
     .keys = keys,
     .build = build,
 };

@@ -43,6 +43,7 @@ static enum ls_status build(struct ls_graph *graph, const struct ls_layer_call *
 const struct ls_layer_kind ls_layer_concatenate = {
     .class_name = "Concatenate",
     .summary = "its inputs one behind the other",
+    .mask = LS_MASK_PASSES,
     .least_inputs = 1,
     .most_inputs = LS_LAYER_INPUTS,
     .keys = keys,

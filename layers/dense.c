@@ -61,6 +61,7 @@ static enum ls_status build(struct ls_graph *graph, const struct ls_layer_call *
 const struct ls_layer_kind ls_layer_dense = {
     .class_name = "Dense",
     .summary = "x times kernel plus bias over the last dimension",
+    .mask = LS_MASK_PASSES,
     .keys = keys,
     .build = build,
 };

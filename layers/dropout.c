@@ -56,6 +56,7 @@ static enum ls_status build(struct ls_graph *graph, const struct ls_layer_call *
 const struct ls_layer_kind ls_layer_dropout = {
     .class_name = "Dropout",
     .summary = "drops a fraction of the elements in training",
+    .mask = LS_MASK_PASSES,
     .keys = keys,
     .build = build,
 };

@@ -31,22 +31,24 @@ static enum ls_status build(struct ls_graph *graph, const struct ls_layer_call *
                  ls_config_integer(&c, "output_dim", 1, LS_CONFIG_LARGEST, LS_CONFIG_NONE)}};
     const struct ls_initializer initializer =
         ls_config_initializer(&c, "embeddings_initializer", "uniform");
-    if (ls_config_boolean(&c, "mask_zero", false))
-        ls_config_fail(&c, "mask_zero", "masks are not supported; set it to false");
+    const bool masks = ls_config_boolean(&c, "mask_zero", false);
     for (const char *const *key = unsupported; *key; key++)
         ls_config_null(&c, *key);
     if (c.status || !arguments[0])
         return c.status;
-    const enum ls_status status =
+    enum ls_status status =
         ls_graph_parameter(graph, "embeddings", &table, &initializer, &arguments[1]);
-    if (status)
-        return status;
-    return ls_graph_add(graph, LS_OP_GATHER_ROWS, NULL, arguments, 2, NULL, outputs);
+    if (!status)
+        status = ls_graph_add(graph, LS_OP_GATHER_ROWS, NULL, arguments, 2, NULL, outputs);
+    if (!status && masks) // steps whose id is not 0
+        status = ls_graph_add(graph, LS_OP_DIFFERS, NULL, arguments, 1, NULL, &outputs[0]->mask);
+    return status;
 }
 
 const struct ls_layer_kind ls_layer_embedding = {
     .class_name = "Embedding",
     .summary = "a row of a table for each id",
+    .mask = LS_MASK_OWN,
     .keys = keys,
     .build = build,
 };

@@ -16,6 +16,7 @@ static enum ls_status build(struct ls_graph *graph, const struct ls_layer_call *
 const struct ls_layer_kind ls_layer_identity = {
     .class_name = "Identity",
     .summary = "what comes in",
+    .mask = LS_MASK_PASSES,
     .keys = keys,
     .build = build,
 };

@@ -17,6 +17,7 @@ static const char *const constant_keys[] = {"value", NULL};
 static const char *const uniform_keys[] = {"minval", "maxval", NULL};
 static const char *const normal_keys[] = {"mean", "stddev", NULL};
 static const char *const scaling_keys[] = {"scale", "mode", "distribution", NULL};
+static const char *const orthogonal_keys[] = {"gain", NULL};
 
 static const struct entry {
     const char *class_name, *name, *alias;
@@ -54,6 +55,11 @@ static const struct entry {
      SCALING(1, LS_FAN_IN, LS_DISTRIBUTION_UNIFORM)},
     {"LecunNormal", "lecun_normal", NULL, no_keys,
      SCALING(1, LS_FAN_IN, LS_DISTRIBUTION_TRUNCATED_NORMAL)},
+    {"Orthogonal",
+     "orthogonal",
+     "OrthogonalInitializer",
+     orthogonal_keys,
+     {.kind = LS_ORTHOGONAL, .scale = 1}},
 };
 #define ENTRIES (sizeof(entries) / sizeof(entries[0]))
 
@@ -70,6 +76,7 @@ const char *const ls_initializer_names[] = {"zeros",
                                             "he_normal",
                                             "lecun_uniform",
                                             "lecun_normal",
+                                            "orthogonal",
                                             NULL};
 
 static const struct entry *find(const char *name)
@@ -144,6 +151,8 @@ static struct ls_initializer read_options(struct ls_config *config, const struct
         if (initializer.maximum < initializer.minimum)
             ls_config_fail(config, "maxval", "expected at least minval, %g, got %g",
                            initializer.minimum, initializer.maximum);
+    } else if (entry->keys == orthogonal_keys) {
+        initializer.scale = ls_config_number(config, "gain", -FLT_MAX, FLT_MAX, 1);
     } else if (entry->keys == constant_keys) {
         initializer.value = ls_config_number(config, "value", -FLT_MAX, FLT_MAX, 0);
     }

@@ -55,5 +55,12 @@ const struct ls_layer_kind *const ls_layer_kinds[] = {
     &ls_layer_up_sampling1d,
     &ls_layer_repeat_vector,
     &ls_layer_identity,
+    &ls_layer_simple_rnn,
+    &ls_layer_lstm,
+    &ls_layer_gru,
+    &ls_layer_rnn,
+    &ls_layer_bidirectional,
+    &ls_layer_time_distributed,
+    &ls_layer_masking,
     NULL,
 };

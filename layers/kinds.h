@@ -23,6 +23,21 @@ extern const struct ls_layer_kind ls_layer_add, ls_layer_subtract, ls_layer_mult
 extern const struct ls_layer_kind ls_layer_max_pooling1d, ls_layer_average_pooling1d,
     ls_layer_global_average_pooling1d, ls_layer_global_max_pooling1d, ls_layer_zero_padding1d,
     ls_layer_cropping1d, ls_layer_up_sampling1d, ls_layer_repeat_vector, ls_layer_identity;
+extern const struct ls_layer_kind ls_layer_simple_rnn, ls_layer_lstm, ls_layer_gru, ls_layer_rnn,
+    ls_layer_bidirectional, ls_layer_time_distributed, ls_layer_masking;
+
+// The mask of a call: its argument `mask`, which functional models of Keras 3 have, else that of its
+// only input, for Keras passes none by itself where there are several; NULL: none.
+struct ls_tensor *ls_call_mask(const struct ls_layer_call *call);
+
+// A layer inside the configuration of another one: {"class_name": "GRU", "config": {...}}. What is
+// wrong with its form is said.
+struct ls_inner_layer {
+    const char *class_name, *name; // NULL: refused
+    const json_t *config;
+};
+struct ls_inner_layer ls_config_inner(struct ls_config *config, const char *key,
+                                      const json_t *value);
 
 // a (function) b, enum ls_pair_function, with numpy's broadcasting; either may be a parameter.
 LS_STATUS ls_add_pair(struct ls_graph *graph, uint32_t function, struct ls_tensor *a,

@@ -134,6 +134,7 @@ static enum ls_status build_group(struct ls_graph *graph, const struct ls_layer_
 const struct ls_layer_kind ls_layer_layer_normalization = {
     .class_name = "LayerNormalization",
     .summary = "normalizes each example over its last axes",
+    .mask = LS_MASK_PASSES,
     .keys = layer_keys,
     .build = build_layer,
 };
@@ -141,6 +142,7 @@ const struct ls_layer_kind ls_layer_layer_normalization = {
 const struct ls_layer_kind ls_layer_group_normalization = {
     .class_name = "GroupNormalization",
     .summary = "normalizes groups of channels of each example",
+    .mask = LS_MASK_PASSES,
     .keys = group_keys,
     .build = build_group,
 };

@@ -84,7 +84,7 @@ static enum ls_status build_minimum(struct ls_graph *graph, const struct ls_laye
 #define MERGE(name, text, least, most, function)                                         \
     {                                                                                    \
         .class_name = name, .summary = text, .least_inputs = least, .most_inputs = most, \
-        .keys = keys, .build = function,                                                 \
+        .mask = LS_MASK_PASSES, .keys = keys, .build = function,                         \
     }
 const struct ls_layer_kind ls_layer_add =
     MERGE("Add", "the sum of its inputs", 1, LS_LAYER_INPUTS, build_add);

@@ -73,25 +73,16 @@ static enum ls_status worse(enum ls_status a, enum ls_status b)
 
 // ---- One layer ----
 
-#define RECURRENT                                                             \
-    "recurrent layers are left out; take Conv1D with padding \"causal\", or " \
-    "MultiHeadAttention"
 #define PREPROCESSING "change the data before training, and remove the layer"
 
 // What to do without a layer of Keras. The first that begins a class's name counts.
 static const struct {
     const char *prefix, *advice;
 } instead[] = {
-    {"LSTM", RECURRENT},
-    {"GRU", RECURRENT},
-    {"RNN", RECURRENT},
-    {"SimpleRNN", RECURRENT},
-    {"Bidirectional", RECURRENT},
-    {"ConvLSTM", RECURRENT},
-    {"CuDNN", RECURRENT},
+    {"ConvLSTM", "take TimeDistributed(Conv2D) and an LSTM"},
+    {"CuDNN", "it is Keras 1's; make the model with LSTM or GRU"},
     {"Lambda", "a file does not hold Python code; write it with operators and keras.ops, see "
                "docs/models.md"},
-    {"TimeDistributed", "Dense and the normalizations act on the last dimension without it"},
     {"Random", PREPROCESSING},
     {"Resizing", PREPROCESSING},
     {"CenterCrop", PREPROCESSING},
@@ -296,6 +287,31 @@ static uint32_t computes_in(const struct builder *builder, const struct ls_layer
     return ls_precision_dtype(own);
 }
 
+// The mask of a layer's outputs, where it passes on those of its inputs: where all have one, a step
+// counts that counts in any of them.
+static enum ls_status pass_mask(struct ls_graph *graph, const struct ls_layer_kind *kind,
+                                const struct use *use)
+{
+    struct ls_tensor *mask = use->input_count > 0 ? use->inputs[0]->mask : NULL;
+    enum ls_status status = LS_OK;
+
+    for (uint32_t i = 0; kind->mask == LS_MASK_REFUSED && i < use->input_count; i++)
+        if (use->inputs[i]->mask)
+            return ls_graph_fail(graph, use->inputs[i],
+                                 "the input has a mask (mask_zero or Masking), which this layer "
+                                 "would obey in Keras; this is not supported: remove the mask");
+    for (uint32_t i = 1; mask && i < use->input_count && !status; i++) {
+        struct ls_tensor *other = use->inputs[i]->mask;
+        if (other && other != mask && ls_shape_equal(&other->shape, &mask->shape))
+            status = ls_add_pair(graph, LS_PAIR_MAXIMUM, mask, other, &mask);
+        else if (other != mask)
+            mask = NULL;
+    }
+    if (!status && kind->mask == LS_MASK_PASSES && use->outputs[0] && !use->outputs[0]->mask)
+        use->outputs[0]->mask = mask;
+    return status;
+}
+
 static enum ls_status build_layer(const struct run *run, struct use *use)
 {
     struct ls_layer_json *layer = use->layer;
@@ -328,6 +344,8 @@ static enum ls_status build_layer(const struct run *run, struct use *use)
     graph->compute = computes_in(run->builder, layer->kind, c.object);
     status = layer->kind->build(graph, &call, use->outputs);
     status = status ? status : c.status;
+    if (!status && call.inputs)
+        status = pass_mask(graph, layer->kind, use);
     if (!status)
         ls_add_regularizers(graph, c.object, first);
     if (!status && use->outputs[0])

@@ -216,6 +216,7 @@ static enum ls_status build(struct ls_graph *graph, const struct ls_layer_call *
 const struct ls_layer_kind ls_layer_multi_head_attention = {
     .class_name = "MultiHeadAttention",
     .summary = "attention of several heads",
+    .mask = LS_MASK_REFUSED,
     .least_inputs = 2,
     .most_inputs = 7, // masks are refused by name
     .keys = keys,

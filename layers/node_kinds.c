@@ -837,6 +837,55 @@ static enum ls_status build_join_node(struct ls_graph *graph, const struct ls_la
 // ---- All of them ----
 
 static const char *const none[] = {NULL};
+// ---- Masks: what Keras writes where a layer before it has one; true is 1, false is 0 ----
+
+static enum ls_status build_not_equal_node(struct ls_graph *graph, const struct ls_layer_call *call,
+                                           struct ls_tensor **outputs)
+{
+    struct ls_tensor *x = ls_call_tensor(call, ls_call_argument(call, 0, "x1"));
+    const json_t *number = ls_call_argument(call, 1, "x2");
+    const struct ls_op_attributes attributes = {.offset = (float)json_number_value(number)};
+    char text[64];
+
+    if (!call->inputs)
+        return LS_OK;
+    if (!x || !json_is_number(number))
+        return ls_graph_fail(graph, x, "expected a tensor and a number, got %s",
+                             ls_json_text(number, text, sizeof(text)));
+    return ls_graph_add(graph, LS_OP_DIFFERS, &attributes, &x, 1, NULL, outputs);
+}
+
+static enum ls_status build_any_node(struct ls_graph *graph, const struct ls_layer_call *call,
+                                     struct ls_tensor **outputs)
+{
+    struct ls_config c = {.graph = graph, .object = call->config};
+    struct ls_tensor *x = ls_call_input(call);
+    const int64_t axis = ls_config_integer(&c, "axis", -1, LS_MAX_DIMS, LS_CONFIG_NONE);
+    struct ls_op_attributes attributes = {.offset = 0};
+
+    if (ls_config_boolean(&c, "keepdims", false))
+        ls_config_fail(&c, "keepdims", "only false is supported");
+    if (c.status || !x)
+        return c.status;
+    const uint32_t last = x->shape.ndims - 1;
+    if (last == 0 || (axis != -1 && axis != last))
+        return ls_graph_fail(graph, x, "axis: only the last one is supported");
+    attributes.axes[last] = 1;
+    return ls_graph_add(graph, LS_OP_DIFFERS, &attributes, &x, 1, NULL, outputs);
+}
+
+static enum ls_status build_or_node(struct ls_graph *graph, const struct ls_layer_call *call,
+                                    struct ls_tensor **outputs)
+{
+    struct ls_tensor *a = ls_call_tensor(call, ls_call_argument(call, 0, "x1")),
+                     *b = ls_call_tensor(call, ls_call_argument(call, 1, "x2"));
+    if (!call->inputs)
+        return LS_OK;
+    if (!a || !b)
+        return ls_graph_fail(graph, NULL, "expected two tensors, x1 and x2");
+    return ls_add_pair(graph, LS_PAIR_MAXIMUM, a, b, outputs);
+}
+
 static const char *const pair_arguments[] = {"x1", "x2", NULL};
 static const char *const x_arguments[] = {"x", NULL};
 static const char *const list_arguments[] = {"xs", "arrays", "x", NULL};
@@ -873,6 +922,14 @@ const struct ls_layer_kind ls_node_kinds[] = {
     {.class_name = "Matmul", .summary = "product of matrices, or with a constant matrix",
      .least_inputs = 1, .most_inputs = 2, .keys = none, .arguments = pair_arguments,
      .no_policy = true, .build = build_matmul_node},
+    {.class_name = "NotEqual", .summary = "whether elements differ from a number",
+     .least_inputs = 1, .most_inputs = 2, .keys = none, .arguments = pair_arguments,
+     .no_policy = true, .build = build_not_equal_node},
+    {.class_name = "LogicalOr", .summary = "whether one of two is true", .least_inputs = 2,
+     .most_inputs = 2, .keys = none, .arguments = pair_arguments, .no_policy = true,
+     .build = build_or_node},
+    OTHER("Any", "whether any along the last axis is true", OPTIONS("axis", "keepdims"),
+          build_any_node),
     OTHER("Clip", "between two numbers", OPTIONS("x_min", "x_max"), build_clip_node),
     FUNCTION("Negative", "-x", none),
     FUNCTION("Absolute", "|x|", none),

@@ -87,6 +87,7 @@ static enum ls_status build_gaussian_noise(struct ls_graph *graph, const struct 
 const struct ls_layer_kind ls_layer_spatial_dropout2d = {
     .class_name = "SpatialDropout2D",
     .summary = "drops a fraction of the channels in training",
+    .mask = LS_MASK_PASSES,
     .keys = spatial_keys,
     .build = build_spatial_dropout,
 };
@@ -101,6 +102,7 @@ const struct ls_layer_kind ls_layer_stochastic_depth = {
 const struct ls_layer_kind ls_layer_gaussian_noise = {
     .class_name = "GaussianNoise",
     .summary = "adds normal noise in training",
+    .mask = LS_MASK_PASSES,
     .keys = noise_keys,
     .build = build_gaussian_noise,
 };

@@ -109,6 +109,7 @@ static enum ls_status build(struct ls_graph *graph, const struct ls_layer_call *
 const struct ls_layer_kind ls_layer_normalization = {
     .class_name = "Normalization",
     .summary = "less a given mean, by a given deviation, in each channel",
+    .mask = LS_MASK_PASSES,
     .keys = keys,
     .build = build,
 };

@@ -65,6 +65,26 @@ static enum ls_status build_average(struct ls_graph *graph, const struct ls_laye
     return pool(graph, LS_OP_AVERAGE_POOL2D, call, outputs);
 }
 
+static const char *const mask_arguments[] = {"inputs", "mask", NULL};
+
+// The mean over the steps that count: the sum of these divided by their number.
+static enum ls_status masked_mean(struct ls_graph *graph, struct ls_tensor *x,
+                                  struct ls_tensor *mask, struct ls_tensor **out)
+{
+    const struct ls_op_attributes sum = {.function = LS_REDUCE_TO_SUM, .axes = {0, 1}};
+    const struct ls_shape shape = {.ndims = 3, .dims = {LS_BATCH, x->shape.dims[1], 1}};
+    struct ls_tensor *count;
+
+    enum ls_status status = ls_add_reshape(graph, mask, &shape, &mask);
+    if (!status)
+        status = ls_add_pair(graph, LS_PAIR_MULTIPLY, x, mask, &x);
+    if (!status)
+        status = ls_graph_add(graph, LS_OP_REDUCE, &sum, &x, 1, NULL, &x);
+    if (!status)
+        status = ls_graph_add(graph, LS_OP_REDUCE, &sum, &mask, 1, NULL, &count);
+    return status ? status : ls_add_pair(graph, LS_PAIR_DIVIDE, x, count, out);
+}
+
 // x: (B, T, C) -> (B, C), or (B, 1, C) with keepdims
 static enum ls_status pool_all(struct ls_graph *graph, uint32_t function,
                                const struct ls_layer_call *call, struct ls_tensor **outputs)
@@ -80,7 +100,9 @@ static enum ls_status pool_all(struct ls_graph *graph, uint32_t function,
     if (input->shape.ndims != 3)
         return ls_graph_fail(graph, input, "expected 3 dimensions: batch, steps, channels");
     const enum ls_status status =
-        ls_graph_add(graph, LS_OP_REDUCE, &reduction, &input, 1, NULL, &pooled);
+        function == LS_REDUCE_TO_MEAN && ls_call_mask(call)
+            ? masked_mean(graph, input, ls_call_mask(call), &pooled)
+            : ls_graph_add(graph, LS_OP_REDUCE, &reduction, &input, 1, NULL, &pooled);
     if (status)
         return status;
     const struct ls_shape flat = {.ndims = 2, .dims = {LS_BATCH, input->shape.dims[2]}};
@@ -116,6 +138,10 @@ const struct ls_layer_kind ls_layer_average_pooling1d = {
 const struct ls_layer_kind ls_layer_global_average_pooling1d = {
     .class_name = "GlobalAveragePooling1D",
     .summary = "the mean of each channel of a sequence",
+    .least_inputs = 1,
+    .most_inputs = 2,
+    .arguments = mask_arguments,
+    .mask = LS_MASK_OWN,
     .keys = global_keys,
     .build = build_global_average,
 };

@@ -49,6 +49,7 @@ static enum ls_status build(struct ls_graph *graph, const struct ls_layer_call *
 const struct ls_layer_kind ls_layer_prelu = {
     .class_name = "PReLU",
     .summary = "a trained slope for negative x",
+    .mask = LS_MASK_PASSES,
     .keys = keys,
     .build = build,
 };

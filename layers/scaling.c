@@ -68,6 +68,7 @@ static enum ls_status build_rescaling(struct ls_graph *graph, const struct ls_la
 const struct ls_layer_kind ls_layer_rescaling = {
     .class_name = "Rescaling",
     .summary = "times a scale, plus an offset",
+    .mask = LS_MASK_PASSES,
     .keys = rescaling_keys,
     .build = build_rescaling,
 };

@@ -64,6 +64,23 @@ static void check(struct search *search, const char *where, const json_t *config
     }
 }
 
+// Layers that a layer has inside: of Bidirectional and TimeDistributed, cells of RNN.
+static void check_inside(struct search *search, const char *where, const json_t *config)
+{
+    static const char *const inside[] = {"layer", "backward_layer", "cell", NULL};
+    const json_t *cell;
+    size_t index;
+
+    for (const char *const *key = inside; *key; key++) {
+        const json_t *inner = json_object_get(json_object_get(config, *key), "config");
+        check(search, where, inner);
+        if (inner)
+            check_inside(search, where, inner);
+    }
+    json_array_foreach(json_object_get(config, "cells"), index, cell)
+        check(search, where, json_object_get(cell, "config"));
+}
+
 // `path`: "outer/inner/" of a model inside the model, else "".
 static void check_all(struct search *search, const json_t *model, const char *path)
 {
@@ -85,6 +102,7 @@ static void check_all(struct search *search, const json_t *model, const char *pa
         else
             snprintf(where, sizeof(where), "layer %s%zu (%.100s)", path, index, class_name);
         check(search, where, options);
+        check_inside(search, where, options);
         // A path that is too long is cut: it is only shown, and such a model is refused anyway.
         if (class_name && ls_is_model_class(class_name) &&
             snprintf(inner, sizeof(inner), "%s%.100s/", path, name ? name : class_name) > 0)

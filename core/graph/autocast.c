@@ -186,6 +186,7 @@ enum ls_status ls_graph_float32_outputs(struct ls_graph *graph)
         struct ls_tensor *output = graph->outputs[i];
         if (ls_type_is_half(output->dtype))
             status = make_float32(graph, output, &graph->outputs[i]);
+        graph->outputs[i]->mask = output->mask;
     }
     graph->layer = layer;
     return status;

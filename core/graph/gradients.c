@@ -197,7 +197,8 @@ static enum ls_status apply_rule(struct differentiation *d, uint32_t index)
         break;
     case LS_GRADIENT_SAME_OPERATION: return gradient_by_same_operation(d, index);
     case LS_GRADIENT_PASSED_ON: return pass_gradient_on(d, index);
-    case LS_GRADIENT_OF_READER: break;
+    case LS_GRADIENT_OF_READER:
+    case LS_GRADIENT_ZERO: break;
     case LS_GRADIENT_NONE:
         return ls_graph_fail(d->graph, NULL, "operation %s cannot be trained through", row->name);
     }
@@ -227,7 +228,8 @@ static void mark_needed(const struct ls_graph *graph, bool *needed)
     for (uint32_t i = 0; i < graph->operation_count; i++) {
         const struct ls_operation *operation = &graph->operations[i];
         bool any = false;
-        for (uint32_t k = 0; k < operation->input_count; k++)
+        const bool zero = ls_operation_row(operation->op)->gradient == LS_GRADIENT_ZERO;
+        for (uint32_t k = 0; k < operation->input_count && !zero; k++)
             any |= needed[operation->inputs[k]->id];
         for (uint32_t k = 0; k < operation->output_count; k++)
             needed[operation->outputs[k]->id] = any;

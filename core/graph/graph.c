@@ -328,8 +328,8 @@ static enum ls_status add_parameter(struct ls_graph *graph, const char *name,
     struct ls_graph_layer *layer =
         graph->layer != LS_NO_LAYER ? &graph->layers[graph->layer] : NULL;
     char full_name[512];
-    snprintf(full_name, sizeof(full_name), "%s%s%s", layer ? layer->name : "", layer ? "/" : "",
-             name);
+    snprintf(full_name, sizeof(full_name), "%s%s%s%s%s", layer ? layer->name : "", layer ? "/" : "",
+             graph->part ? graph->part : "", graph->part ? "/" : "", name);
 
     if (layer && graph->reusing)
         return reuse_parameter(graph, full_name, shape, out);

@@ -38,6 +38,7 @@ enum ls_initializer_kind {
     LS_TRUNCATED_NORMAL, // mean, deviation; redrawn beyond two deviations
     LS_VARIANCE_SCALING, // scale, mode, distribution; Glorot, He, LeCun are these
     LS_VALUES, // values: one an element
+    LS_ORTHOGONAL, // scale: rows or columns, the fewer, are orthogonal and of this length
 };
 enum ls_variance_mode { LS_FAN_IN, LS_FAN_OUT, LS_FAN_AVERAGE };
 enum ls_variance_distribution {
@@ -52,6 +53,7 @@ struct ls_initializer {
     enum ls_variance_mode mode;
     enum ls_variance_distribution distribution;
     float *values; // the tensor's, who frees them
+    int64_t ones_from, ones_to; // these elements are 1 whatever the others are
 };
 
 // What training does with a parameter. In the flat buffers parameters come in this order.
@@ -71,6 +73,8 @@ struct ls_tensor {
     int32_t producer; // index of the operation that makes it, -1: none
     const struct ls_tensor *gradient_of; // for gradients: the tensor that it is the gradient of
     uint32_t slot; // of LS_ROLE_COUNTS: where in the counts it begins
+    // Which steps of a sequence count, (B,T) of 1 and 0, where Keras keeps a mask with it; NULL: all.
+    struct ls_tensor *mask;
     // Of parameters:
     struct ls_initializer initializer;
     enum ls_zone zone;
@@ -132,6 +136,8 @@ struct ls_graph {
     uint32_t layer; // the one that operations are added to; LS_NO_LAYER: none yet
     uint32_t reused; // how many of its parameters the layer has been given again
     bool reusing; // the layer had been built before
+    const char *
+        part; // of the layer that is being built: its parameters are called "layer/part/..."; NULL: none
     // What the layer computes in: LS_F32, LS_BF16, LS_F16, or one of LS_COMPUTE_...
     uint32_t compute;
     struct ls_tensor **parameters; // in the order in which layers added them

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // First values of parameters, with Keras's formulas. Each element is drawn by itself, keyed by
-// (seed, name of the parameter, element), so that it depends on nothing else.
+// (seed, name of the parameter, element), so that it depends on nothing else. Orthogonal rows are
+// made of such elements.
 #include "core/graph/graph.h"
 
 #include "core/base/random.h"
@@ -72,9 +73,49 @@ static float draw(const struct ls_initializer *initializer, uint64_t key, uint64
     case LS_RANDOM_UNIFORM:
         return (float)(minimum + (maximum - minimum) * ls_random_uniform(key, index));
     case LS_RANDOM_NORMAL: return (float)(mean + deviation * ls_random_normal(key, index));
+    case LS_ORTHOGONAL: return (float)ls_random_normal(key, index);
     case LS_TRUNCATED_NORMAL: return (float)(mean + deviation * truncated_normal(key, index));
     default: return 0.0f;
     }
+}
+
+// Makes `count` vectors of `length` elements orthogonal, each of length `scale` (Gram and Schmidt):
+// the Q of Keras's QR decomposition, whose R has a positive diagonal. Elements of a vector are `step`
+// apart, vectors `next`.
+static void orthogonalize(float *x, int64_t count, int64_t length, int64_t next, int64_t step,
+                          double scale)
+{
+    for (int64_t i = 0; i < count; i++) {
+        float *own = x + i * next;
+        double square = 0;
+        for (int64_t k = 0; k < length; k++)
+            square += (double)own[k * step] * (double)own[k * step];
+        for (int64_t k = 0; k < length; k++)
+            own[k * step] = (float)((double)own[k * step] / sqrt(square));
+        for (int64_t j = i + 1; j < count; j++) {
+            float *other = x + j * next;
+            double common = 0;
+            for (int64_t k = 0; k < length; k++)
+                common += (double)own[k * step] * (double)other[k * step];
+            for (int64_t k = 0; k < length; k++)
+                other[k * step] -= (float)(common * (double)own[k * step]);
+        }
+    }
+    for (int64_t i = 0; i < count * length; i++)
+        x[i] *= (float)scale;
+}
+
+// As Keras sees the variable: all dimensions but the last are rows.
+static void initialize_orthogonal(const struct ls_tensor *parameter, float *out)
+{
+    const struct ls_shape *shape = ls_variable_shape(parameter);
+    const int64_t columns = shape->dims[shape->ndims - 1],
+                  rows = ls_shape_elements(shape, 1) / columns;
+    const double scale = parameter->initializer.scale;
+    if (rows < columns)
+        orthogonalize(out, rows, columns, columns, 1, scale);
+    else
+        orthogonalize(out, columns, rows, 1, columns, scale);
 }
 
 void ls_initialize(const struct ls_tensor *parameter, uint64_t seed, float *out)
@@ -87,4 +128,8 @@ void ls_initialize(const struct ls_tensor *parameter, uint64_t seed, float *out)
         initializer = scaled(&parameter->initializer, ls_variable_shape(parameter));
     for (uint64_t i = 0; i < count; i++)
         out[i] = initializer.kind == LS_VALUES ? initializer.values[i] : draw(&initializer, key, i);
+    if (initializer.kind == LS_ORTHOGONAL)
+        initialize_orthogonal(parameter, out);
+    for (int64_t i = initializer.ones_from; i < initializer.ones_to; i++)
+        out[i] = 1.0f;
 }

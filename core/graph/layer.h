@@ -26,6 +26,14 @@ struct ls_layer_call {
     bool inference; // as in predict, also when the model is trained: training=False
 };
 
+// As in Keras.
+enum ls_layer_mask {
+    LS_MASK_ENDS, // its outputs have none
+    LS_MASK_PASSES, // its outputs have it, too; of several inputs where all have one
+    LS_MASK_OWN, // `build` reads those of the inputs and gives its outputs theirs
+    LS_MASK_REFUSED, // Keras's layer computes something else, which is not supported
+};
+
 struct ls_layer_kind {
     const char *class_name; // as in Keras: "Conv2D"
     const char *summary; // one line
@@ -40,6 +48,8 @@ struct ls_layer_kind {
     // An operation or an input: it has the types of its inputs, or what its options say, where not
     // all is computed in float32.
     bool no_policy;
+    // What it does where its input has a mask (see struct ls_tensor): enum ls_layer_mask.
+    uint8_t mask;
     // Adds the operations of one call. The reader has checked the number of inputs. `outputs` has
     // LS_LAYER_OUTPUTS elements, all NULL; a layer with one output writes the first. Errors through
     // ls_graph_fail.

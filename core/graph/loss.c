@@ -171,6 +171,12 @@ enum ls_status ls_graph_add_loss(struct ls_graph *graph, const struct ls_loss *l
     if (graph->output_count == 0)
         return ls_graph_fail(graph, NULL,
                              "the model has no output to compute a loss of; add layers");
+    if (graph->outputs[0]->mask)
+        return ls_graph_fail(
+            graph, graph->outputs[0],
+            "the model's output has a mask (mask_zero or Masking), by which Keras "
+            "weights the loss of each step; this is not supported: end the mask "
+            "with a layer that has none, such as return_sequences=False or Reshape");
 
     struct ls_tensor *logits = find_logits(graph, loss);
     struct ls_tensor *predictions = logits ? logits : graph->outputs[0];

@@ -25,6 +25,9 @@ static const struct {
     {"MultiHeadAttention", "key", "key_dense"},
     {"MultiHeadAttention", "value", "value_dense"},
     {"MultiHeadAttention", "attention_output", "output_dense"},
+    {"SimpleRNN", "simple_rnn_cell", "cell"},
+    {"LSTM", "lstm_cell", "cell"},
+    {"GRU", "gru_cell", "cell"},
 };
 
 // A list of layers that is walked, in the model or in models inside it.
@@ -261,12 +264,63 @@ static bool join(char out[LONGEST_NAME], const char *first, const char *second, 
     return length > 0 && length < LONGEST_NAME;
 }
 
-static const char *attribute_of(const char *class_name, const char *part)
+static const json_t *inner_of(const json_t *layer, const char *attribute)
 {
+    return json_object_get(json_object_get(layer, "config"), attribute);
+}
+
+// Which of the cells one above the other is called so: "cells/lstm_cell_1", as Keras counts them by
+// their class. False: none.
+static bool find_cell(const json_t *stack, const char *part, size_t length, char *out, size_t bytes)
+{
+    const json_t *cells = inner_of(stack, "cells"), *cell;
+    char snake[LONGEST_CLASS];
+    size_t index;
+    json_array_foreach(cells, index, cell)
+    {
+        const char *name = given_name(cell);
+        unsigned before = 0;
+        if (!name || strlen(name) != length || strncmp(name, part, length) != 0)
+            continue;
+        for (size_t i = 0; i < index; i++)
+            before += strcmp(class_of(json_array_get(cells, i)), class_of(cell)) == 0;
+        ls_keras_snake_case(class_of(cell), snake, sizeof(snake));
+        snprintf(out, bytes, before ? "cells/%s_%u" : "cells/%s", snake, before);
+        return true;
+    }
+    return false;
+}
+
+// Where Keras keeps part `part` of a layer, which may have slashes: "forward_lstm/lstm_cell" of a
+// Bidirectional is "forward_layer/cell".
+static void attribute_of(const json_t *layer, const char *part, char *out, size_t bytes)
+{
+    const char *class_name = class_of(layer), *slash = strchr(part, '/');
+    const size_t length = slash ? (size_t)(slash - part) : strlen(part);
+    const json_t *cell = inner_of(layer, "cell"), *inner = inner_of(layer, "layer");
+    char own[LONGEST_CLASS + 32];
+
+    snprintf(own, sizeof(own), "%.*s", (int)(length < LONGEST_CLASS ? length : LONGEST_CLASS),
+             part);
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
-        if (strcmp(class_name, parts[i].class_name) == 0 && strcmp(part, parts[i].part) == 0)
-            return parts[i].attribute;
-    return part;
+        if (strcmp(class_name, parts[i].class_name) == 0 && strcmp(own, parts[i].part) == 0)
+            snprintf(own, sizeof(own), "%s", parts[i].attribute);
+    if (strcmp(class_name, "Bidirectional") == 0) {
+        const bool backward = strncmp(part, "forward_", 8) != 0;
+        const json_t *second = inner_of(layer, "backward_layer");
+        snprintf(own, sizeof(own), "%s", backward ? "backward_layer" : "forward_layer");
+        inner = backward && json_is_object(second) ? second : inner;
+    } else if (strcmp(class_name, "TimeDistributed") == 0) {
+        snprintf(own, sizeof(own), "layer");
+    } else if (strcmp(class_name, "StackedRNNCells") == 0) {
+        find_cell(layer, part, length, own, sizeof(own));
+    } else if (strcmp(class_name, "RNN") == 0) {
+        snprintf(own, sizeof(own), "cell");
+        inner = cell;
+    }
+    const size_t used = (size_t)snprintf(out, bytes, "%s%s", own, slash ? "/" : "");
+    if (slash && used < bytes)
+        attribute_of(inner, slash + 1, out + used, bytes - used);
 }
 
 // One store for the layer's own variables, and one for each part that is kept apart.
@@ -293,14 +347,15 @@ static enum ls_status add_layer(struct walk *walk, const json_t *layer, const ch
         const char *parameter = graph->parameters[walk->by_name[i]]->name;
         if (!begins(parameter, prefix))
             break;
-        const char *part = parameter + length, *slash = strchr(part, '/');
+        const char *part = parameter + length, *slash = strrchr(part, '/');
         if (!slash || (size_t)(slash - part) >= sizeof(done) ||
             is_anothers(walk, name, parameter) ||
-            (begins(part, done) && *done && part[strlen(done)] == '/'))
+            (begins(part, done) && *done && slash == part + strlen(done)))
             continue;
         snprintf(done, sizeof(done), "%.*s", (int)(slash - part), part);
         char own[LONGEST_NAME], own_counted[LONGEST_NAME], own_prefix[LONGEST_NAME];
-        const char *attribute = attribute_of(class_of(layer), done);
+        char attribute[LONGEST_NAME];
+        attribute_of(layer, done, attribute, sizeof(attribute));
         if (!join(own, group, "/", attribute) || !join(own_counted, counted, "/", attribute) ||
             !join(own_prefix, prefix, done, "/"))
             return too_long(walk, name);

@@ -93,6 +93,7 @@ enum ls_operation_gradient {
     // Its output is read by an operation that also takes its input, whose rule makes the whole
     // gradient of that input.
     LS_GRADIENT_OF_READER,
+    LS_GRADIENT_ZERO, // none goes through it: its output is constant wherever it is smooth
 };
 
 #define LS_MAX_BACKWARD 2

@@ -678,3 +678,69 @@ bool ls_shapes_of_penalty(struct ls_shape_call *call)
     call->outputs[0] = (struct ls_shape){.ndims = 1, .dims = {4}};
     return true;
 }
+
+// ---- Recurrent layers ----
+
+static const int64_t recurrent_gates[LS_RECURRENT_COUNT] = {1, 4, 3, 3};
+
+static bool is_one_step_function(struct ls_shape_call *call, uint32_t activation)
+{
+    if (activation >= LS_ACTIVATION_COUNT)
+        return refuse(call, "there is no activation number %u", activation);
+    if (activation == LS_LEAKY_RELU || activation == LS_ELU)
+        return refuse(call, "an activation with a slope of its own cannot be repeated");
+    return true;
+}
+
+// p (B,T,G U), w (U,G U), b, s (B,S,U) or (1,S,U), [mask (B,T)] -> y (B,N,U)
+bool ls_shapes_of_recurrent(struct ls_shape_call *call)
+{
+    const struct ls_op_attributes *attributes = call->attributes;
+    const struct ls_shape *p = &call->inputs[0], *w = &call->inputs[1], *b = &call->inputs[2],
+                          *s = &call->inputs[3], *mask = &call->inputs[4];
+    const int64_t gates = recurrent_gates[attributes->function], units = w->dims[0];
+    const bool after = attributes->function == LS_RECURRENT_GRU_RESET_AFTER;
+    const int64_t states = attributes->function == LS_RECURRENT_LSTM ? 2 : 1;
+
+    if (p->ndims != 3 || w->ndims != 2 || w->dims[1] / gates != units || w->dims[1] % gates != 0 ||
+        p->dims[2] != w->dims[1])
+        return refuse(call, "expected steps of %lld values, %lld times the units",
+                      (long long)(gates * units), (long long)gates);
+    if (!is_vector(b, gates * units) &&
+        !(after && b->ndims == 2 && b->dims[0] == 2 && b->dims[1] == gates * units))
+        return refuse(call, "the bias must have %lld elements%s", (long long)(gates * units),
+                      after ? " twice" : "");
+    if (after && b->ndims != 2)
+        return refuse(call, "the bias must have two rows");
+    if (s->ndims != 3 || (s->dims[0] != p->dims[0] && s->dims[0] != 1) || s->dims[1] != states ||
+        s->dims[2] != units)
+        return refuse(call, "the first states must be %lld of %lld elements", (long long)states,
+                      (long long)units);
+    if (call->input_count > 4 &&
+        (mask->ndims != 2 || mask->dims[0] != p->dims[0] || mask->dims[1] != p->dims[1]))
+        return refuse(call, "the mask must have an element for each step");
+    if (!(attributes->rate >= 0 && attributes->rate < 1))
+        return refuse(call, "rate must be at least 0 and below 1, not %g",
+                      (double)attributes->rate);
+    const int64_t rows = (attributes->sequence & LS_SEQUENCE_ALL ? p->dims[1] : 1) +
+                         (attributes->sequence & LS_SEQUENCE_STATES ? states : 0);
+    call->outputs[0] = (struct ls_shape){.ndims = 3, .dims = {p->dims[0], rows, units}};
+    return is_one_step_function(call, attributes->activation) &&
+           is_one_step_function(call, attributes->recurrent_activation);
+}
+
+// x -> y as x, or without the last dimension
+bool ls_shapes_of_differs(struct ls_shape_call *call)
+{
+    const struct ls_shape *x = &call->inputs[0];
+    const int32_t *axes = call->attributes->axes;
+    const uint32_t last = x->ndims - 1;
+
+    call->outputs[0] = *x;
+    for (uint32_t i = 0; i < LS_MAX_DIMS; i++)
+        if (axes[i] != 0 && (axes[i] != 1 || i != last || last == 0))
+            return refuse(call, "only the last dimension can be looked at as a whole");
+    if (axes[last] == 1)
+        call->outputs[0].dims[call->outputs[0].ndims-- - 1] = 0;
+    return true;
+}

@@ -42,5 +42,7 @@ bool ls_shapes_of_metric(struct ls_shape_call *call);
 bool ls_shapes_of_clip(struct ls_shape_call *call);
 bool ls_shapes_of_lamb_update(struct ls_shape_call *call);
 bool ls_shapes_kept(struct ls_shape_call *call); // every output is shaped as input 0
+bool ls_shapes_of_recurrent(struct ls_shape_call *call);
+bool ls_shapes_of_differs(struct ls_shape_call *call);
 
 #endif

@@ -101,6 +101,13 @@ static const char *const metric_names[LS_METRIC_FUNCTION_COUNT] = {
     [LS_METRIC_BUCKETS] = "score_buckets",
 };
 
+static const char *const recurrent_names[LS_RECURRENT_COUNT] = {
+    [LS_RECURRENT_SIMPLE] = "simple_rnn",
+    [LS_RECURRENT_LSTM] = "lstm",
+    [LS_RECURRENT_GRU] = "gru",
+    [LS_RECURRENT_GRU_RESET_AFTER] = "gru_reset_after",
+};
+
 static const struct ls_operation_row rows[LS_OP_COUNT] = {
     [LS_OP_NONE] = {.name = "none"},
 
@@ -800,6 +807,36 @@ static const struct ls_operation_row rows[LS_OP_COUNT] = {
         .inputs = {ARGUMENT("gradient", FLAT, F32)},
         .outputs = {ARGUMENT("y", FLAT, F32)},
         .shapes = ls_shapes_kept,
+    },
+
+    // ---- Recurrent layers ----
+    [LS_OP_RECURRENT] = {
+        .name = "recurrent",
+        .inputs = {ARGUMENT("p", TENSOR, F32), ARGUMENT("w", PARAMETER, F32),
+                   ARGUMENT("b", PARAMETER, F32), ARGUMENT("s", EITHER, F32),
+                   OPTIONAL("mask", TENSOR, F32)},
+        .outputs = {ARGUMENT("y", TENSOR, F32), OPAQUE("saved")},
+        .traits = LS_TRAIT_LAYER,
+        .gradient = LS_GRADIENT_BY_OPERATIONS,
+        .backward = {LS_OP_RECURRENT_BACKWARD},
+        .functions = recurrent_names,
+        .function_count = LS_RECURRENT_COUNT,
+        .shapes = ls_shapes_of_recurrent,
+    },
+    [LS_OP_RECURRENT_BACKWARD] = {
+        .name = "recurrent_backward",
+        .backward_of = LS_OP_RECURRENT,
+        .inputs = {OUTPUT_GRADIENT(0), INPUT(0), INPUT(1), INPUT(2), INPUT(3), OUTPUT(1),
+                   INPUT(4)},
+        .outputs = {INPUT_GRADIENT(0), INPUT_GRADIENT(1), INPUT_GRADIENT(2), INPUT_GRADIENT(3)},
+    },
+    [LS_OP_DIFFERS] = {
+        .name = "differs",
+        .inputs = {ARGUMENT("x", TENSOR, INDEX)},
+        .outputs = {ARGUMENT("y", TENSOR, F32)},
+        .traits = LS_TRAIT_LAYER,
+        .gradient = LS_GRADIENT_ZERO,
+        .shapes = ls_shapes_of_differs,
     },
 };
 // clang-format on

@@ -74,9 +74,12 @@ static inline uint32_t ls_argument_dtype(const struct ls_kernel_request *request
     case LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED_BACKWARD_SUMS: return index == 6 ? LS_F64 : LS_F32;
     case LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED_BACKWARD_DATA: return index == 5 ? LS_F64 : LS_F32;
     case LS_OP_LAYER_NORMALIZATION:
+    case LS_OP_RECURRENT:
     case LS_OP_ATTENTION: return index == request->input_count + 1 ? u8 : f32;
     case LS_OP_LAYER_NORMALIZATION_BACKWARD: return index == 2 ? u8 : f32;
     case LS_OP_ATTENTION_BACKWARD: return index == 4 ? u8 : f32;
+    case LS_OP_RECURRENT_BACKWARD: return index == 5 ? u8 : f32;
+    case LS_OP_DIFFERS:
     case LS_OP_GATHER_ROWS:
     case LS_OP_GATHER_ROWS_BACKWARD: return index || own == LS_F32 ? f32 : i32;
     default:

@@ -286,7 +286,24 @@ enum ls_op {
     // Flat (N) F32: gradient -> y, which may be in the memory of the gradient: gradient /
     // record->loss_scale. A device without it cannot train with a loss scale.
     LS_OP_UNSCALE = 83,
-    LS_OP_COUNT = 84, // grows with the operations: plugins compare with the numbers above
+    // A recurrent layer over a sequence, all steps in one kernel: p (B,T,G U), which are the
+    // examples times the kernel, w (U,G U), b, s, [mask (B,T)] -> y (B,N,U), [saved]. `function`
+    // (enum ls_recurrent) says what a step does with its p, the state before it and b, (G U) or (2,G
+    // U). s are the first states: (B,S,U), or (1,S,U) for all examples, an activation or a
+    // parameter. Where the mask is 0, the state stays as it is, and the output of the step is that
+    // of the step before, or 0 where there is none. `sequence` (bits of enum ls_sequence) says which
+    // steps y has and in which order. With rate above 0 each gate multiplies w by a state of its own
+    // of which elements are dropped, the same ones in all steps: ls_dropout_keep() of element g U +
+    // u is of unit u for gate g; kept ones are divided by 1 - rate.
+    LS_OP_RECURRENT = 84,
+    // dy, p, w, b, s, saved, [mask] -> dp, dw, db, ds. The order of additions does not depend on the
+    // number of threads.
+    LS_OP_RECURRENT_BACKWARD = 85,
+    // x (B,...), I32 or F32 -> y F32: 1 where an element differs from the attribute offset, else 0.
+    // Without reduction (axes all 0) y is as x; with axes 1 at the last dimension it lacks that, and
+    // is 1 where any element along it differs. No gradient goes through it.
+    LS_OP_DIFFERS = 86,
+    LS_OP_COUNT = 87, // grows with the operations: plugins compare with the numbers above
 };
 
 // Half types: tensors are F32 if an operation says no other type. From LS_OP_CONV2D to
@@ -441,6 +458,32 @@ enum ls_metric_function {
     LS_METRIC_FUNCTION_COUNT = 5, // grows: a device refuses the numbers that it does not know
 };
 
+// Functions of LS_OP_RECURRENT: `function` of the attributes. h is the state before the step, f the
+// activation, g the recurrent one, * element by element; p, q = h w (dropped states as said) and b
+// are in parts of U, one a gate. Arithmetic as in keras.layers.
+enum ls_recurrent {
+    LS_RECURRENT_SIMPLE = 0, // G = 1, S = 1: h' = f(p + q + b), which is the output of the step
+    // G = 4, S = 2 (h and c): with a = p + q + b in parts i, f, c, o: c' = g(a_f) * c + g(a_i) *
+    // f(a_c); h' = g(a_o) * f(c'), which is the output (Hochreiter, Schmidhuber 1997; Gers 2000)
+    LS_RECURRENT_LSTM = 1,
+    // G = 3, S = 1: with parts z, r, h: z = g(p + q + b), r likewise; e = f(p_h + (r * h) w_h +
+    // b_h); h' = z * h + (1 - z) * e, which is the output (Cho et al. 2014)
+    LS_RECURRENT_GRU = 2,
+    // G = 3, S = 1, b (2,G U): z = g(p + b_0 + q + b_1), r likewise; e = f(p_h + b_0h + r * (q_h +
+    // b_1h)); h' as above
+    LS_RECURRENT_GRU_RESET_AFTER = 3,
+    LS_RECURRENT_COUNT = 4, // grows: a device refuses the numbers that it does not know
+};
+
+// Bits of `sequence` of LS_OP_RECURRENT.
+enum ls_sequence {
+    LS_SEQUENCE_ALL = 1, // y has the outputs of all steps; else only that of the last one
+    LS_SEQUENCE_STATES = 2, // behind them the states after the last step, S rows
+    LS_SEQUENCE_BACKWARDS = 4, // the last step in time is the first; outputs are in that order
+    LS_SEQUENCE_IN_TIME = 8, // outputs of all steps are in the order of time
+    LS_SEQUENCE_ZEROS = 16, // the output of a step whose mask is 0 is 0
+};
+
 // Functions of LS_OP_CLIP.
 enum ls_clip { LS_CLIP_VALUE = 0, LS_CLIP_NORM = 1, LS_CLIP_COUNT = 2 };
 
@@ -454,7 +497,7 @@ struct ls_op_attributes {
     int32_t dilation[2]; // 1: none
     int32_t groups; // 1: none; layer normalization: 0 or more
     uint32_t activation; // enum ls_activation
-    float activation_alpha; // of the activation, where it has one
+    float activation_alpha; // of the activation, where it has one; not of LS_OP_RECURRENT
 
     // A fused element-wise operation on the first output: LS_OP_ACTIVATION, or
     // LS_OP_ACTIVATION_BACKWARD, whose y is then one more input after the others: the tensor whose
@@ -463,8 +506,8 @@ struct ls_op_attributes {
     uint32_t epilogue_activation; // enum ls_activation, of the epilogue
     float epilogue_alpha; // activation_alpha of the epilogue
 
-    float rate; // dropout, attention; noise: the standard deviation
-    uint32_t key; // dropout, attention, noise: number of the layer
+    float rate; // dropout, attention, recurrent; noise: the standard deviation
+    uint32_t key; // dropout, attention, recurrent, noise: number of the layer
     uint32_t from_logits; // losses: 0 or 1
     float epsilon; // cross-entropy from probabilities, optimizers, normalization
     float momentum; // SGD, RMSprop, LS_OP_AVERAGE_UPDATE, LS_OP_EMA_UPDATE
@@ -472,7 +515,7 @@ struct ls_op_attributes {
     float beta1, beta2; // optimizers
     float divisor; // LS_OP_FROM_BYTES
     float factor; // LS_OP_BATCH_STATISTICS, LS_OP_FUNCTION
-    float offset; // LS_OP_FUNCTION
+    float offset; // LS_OP_FUNCTION, LS_OP_DIFFERS
     uint32_t only_beta; // layer normalization: 0 or 1
     uint32_t causal; // attention: 0 or 1
     float l1, l2; // LS_OP_PENALTY
@@ -485,7 +528,9 @@ struct ls_op_attributes {
     float threshold; // LS_OP_CLIP, LS_OP_LOSS, LS_OP_METRIC
     uint32_t count; // LS_OP_EMA_UPDATE, LS_OP_METRIC
     float smoothing; // LS_OP_LOSS
-    uint32_t reserved[3];
+    uint32_t recurrent_activation; // enum ls_activation; LS_OP_RECURRENT
+    uint32_t sequence; // LS_OP_RECURRENT: bits of enum ls_sequence
+    uint32_t reserved[1];
 };
 
 // What changes from step to step. It is in device memory, so that a recorded step can be replayed.

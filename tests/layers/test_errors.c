@@ -229,9 +229,9 @@ static const char *const layers[][2] = {
      "layer 'conv3d' (Conv3D): this layer is not supported yet; supported: InputLayer, Dense,"},
     {IMAGE "{'class_name': 'Conv2d', 'config': {'name': 'first'}}",
      "layer 'first' (Conv2d): this layer is unknown; did you mean 'Conv2D'?"},
-    {IMAGE "{'class_name': 'LSTM', 'config': {}}",
-     "layer 'lstm' (LSTM): this layer is not supported: recurrent layers are left out; take "
-     "Conv1D"},
+    {IMAGE "{'class_name': 'ConvLSTM1D', 'config': {}}",
+     "layer 'conv_lstm1d' (ConvLSTM1D): this layer is not supported: take "
+     "TimeDistributed(Conv2D)"},
     {IMAGE "{'class_name': 'Lambda', 'config': {}}",
      "layer 'lambda' (Lambda): this layer is not supported: a file does not hold Python code; "
      "write it with operators and keras.ops"},
@@ -308,7 +308,7 @@ START_TEST(options_of_a_reshape_after_a_refused_layer_are_checked)
 {
     struct ls_graph *graph = NULL;
     ck_assert_int_eq(build_layers(&graph, IMAGE
-                                  "{'class_name': 'LSTM'}, "
+                                  "{'class_name': 'ConvLSTM1D'}, "
                                   "{'class_name': 'Reshape', 'config': {'target_shape': [2]}}, "
                                   "{'class_name': 'Reshape', 'config': {'target_shape': 5}}"),
                      LS_BAD_INPUT);
@@ -319,7 +319,7 @@ END_TEST
 
 START_TEST(of_very_many_problems_the_first_twenty_are_said)
 {
-    json_t *list = json_array(), *layer = json_pack("{s:s}", "class_name", "LSTM");
+    json_t *list = json_array(), *layer = json_pack("{s:s}", "class_name", "ConvLSTM1D");
     for (int i = 0; i < 100; i++)
         json_array_append(list, layer);
     json_t *model =

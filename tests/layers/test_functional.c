@@ -501,8 +501,8 @@ static const char *const refused[][2] = {
      "model 'a': trainable: expected true or false, got 3"},
     {ONE(SEQUENTIAL("a", "", "{'class_name': 'Flatten', 'unknown': 1}", CALL(FROM("x", 0, 0)))),
      "model 'a': layer 0: unknown key 'unknown'"},
-    {ONE(SEQUENTIAL("a", "", "{'class_name': 'LSTM'}", CALL(FROM("x", 0, 0)))),
-     "layer 'a/lstm' (LSTM): this layer is not supported: recurrent layers"},
+    {ONE(SEQUENTIAL("a", "", "{'class_name': 'ConvLSTM1D'}", CALL(FROM("x", 0, 0)))),
+     "layer 'a/conv_lstm1d' (ConvLSTM1D): this layer is not supported: take"},
     {ONE("{'class_name': 'Functional', 'module': 'mine', 'name': 'a', 'config': {'name': 'a'}, "
          "'inbound_nodes': [" CALL(FROM("x", 0, 0)) "]}"),
      "layer 'a' (Functional): only Keras's own layers are supported"},
@@ -519,7 +519,7 @@ START_TEST(layers_behind_a_refused_one_are_checked)
     struct ls_graph *graph = NULL;
     ck_assert_int_eq(
         build_text(
-            ONE(LAYER("LSTM", "l", "", CALL(FROM("x", 0, 0))) "," DENSE(
+            ONE(LAYER("ConvLSTM1D", "l", "", CALL(FROM("x", 0, 0))) "," DENSE(
                 "b", "four",
                 CALL(FROM("l", 0,
                           0))) "," SEQUENTIAL("c", "",
@@ -533,7 +533,7 @@ START_TEST(layers_behind_a_refused_one_are_checked)
             NULL, &graph),
         LS_BAD_INPUT);
     static const char *const lines[] = {
-        "layer 'l' (LSTM): this layer is not supported: recurrent layers",
+        "layer 'l' (ConvLSTM1D): this layer is not supported: take",
         "layer 'b' (Dense): units: expected a positive integer, got \"four\"",
         "layer 'c/dense' (Dense): unit: unknown option",
         "layer 'c/dense' (Dense): units: expected a positive integer, got nothing"};

@@ -279,8 +279,8 @@ START_TEST(an_option_that_a_layer_does_not_have_is_refused)
                 "kernel_initializer");
     must_refuse((const struct ls_layer[]){LS_INPUT(4), LS_DROPOUT(NAN), LS_END},
                 "Dropout: rate: not a finite number");
-    must_refuse((const struct ls_layer[]){LS_INPUT(4), {.class_name = "LSTM"}, LS_END},
-                "layer 'lstm' (LSTM): this layer is not supported: recurrent layers");
+    must_refuse((const struct ls_layer[]){LS_INPUT(4), {.class_name = "ConvLSTM1D"}, LS_END},
+                "layer 'conv_lstm1d' (ConvLSTM1D): this layer is not supported: take");
     must_refuse(
         (const struct ls_layer[]){LS_INPUT(4, 4, 1), LS_CONV2D(3, .kernel_columns = 3), LS_END},
         "kernel_size: expected");

@@ -97,6 +97,9 @@ static cpu_prepare *const operations[] = {
     [LS_OP_LAMB_UPDATE] = cpu_lamb_update,
     [LS_OP_EMA_UPDATE] = cpu_ema_update,
     [LS_OP_UNSCALE] = cpu_unscale,
+    [LS_OP_RECURRENT] = cpu_recurrent,
+    [LS_OP_RECURRENT_BACKWARD] = cpu_recurrent_backward,
+    [LS_OP_DIFFERS] = cpu_differs,
 };
 
 // Operations that take halves themselves. What one of them cannot (CPU_COPIES), and all the others,

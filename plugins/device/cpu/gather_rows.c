@@ -116,6 +116,34 @@ static int32_t run_backward(struct ls_device *device, struct ls_kernel *kernel,
     return LS_OK;
 }
 
+// Whether elements, or any of a row, differ from the offset; as few as ids or steps.
+static int32_t run_differs(struct ls_device *device, struct ls_kernel *kernel,
+                           const struct cpu_call *launch)
+{
+    const int64_t rows = (int64_t)ls_tensor_elements(cpu_output_desc(kernel, 0)),
+                  width = (int64_t)ls_tensor_elements(&kernel->arguments[0]) / rows;
+    const bool floats = kernel->arguments[0].dtype == LS_F32;
+    const int32_t *ids = launch->arguments[0];
+    const float *x = launch->arguments[0], offset = kernel->attributes.offset;
+    float *y = cpu_output(kernel, launch, 0);
+    (void)device;
+    for (int64_t i = 0; i < rows; i++) {
+        bool any = false;
+        for (int64_t k = i * width; k < (i + 1) * width && !any; k++)
+            any = floats ? x[k] != offset : (double)ids[k] != (double)offset;
+        y[i] = any ? 1.0f : 0.0f;
+    }
+    return LS_OK;
+}
+
+int32_t cpu_differs(struct ls_device *device, const struct ls_kernel_request *request,
+                    struct ls_kernel *kernel, struct ls_kernel_answer *answer)
+{
+    kernel->run = run_differs;
+    cpu_implementation(device, answer, "differences");
+    return cpu_all_plain(device, request, kernel);
+}
+
 int32_t cpu_gather_rows(struct ls_device *device, const struct ls_kernel_request *request,
                         struct ls_kernel *kernel, struct ls_kernel_answer *answer)
 {

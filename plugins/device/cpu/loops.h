@@ -287,6 +287,30 @@ struct cpu_half_loops {
                                   int64_t block, int64_t padded, uint32_t *y);
 };
 
+// Of recurrent layers. Rows of gates are in parts of n, as enum ls_recurrent says; an output may lie
+// where an input lies.
+struct cpu_recurrent_loops {
+    int64_t panel; // columns of a packed matrix are padded to a multiple of it
+    // Element (k, j) of the matrix is w[k row + j column]; packed (panels, depth, panel).
+    void (*pack)(const float *w, int64_t depth, int64_t columns, int64_t row, int64_t column,
+                 float *packed);
+    // y (rows, columns) = [y +] x (rows, depth) times the packed matrix; x_row and y_row are elements
+    // from one row to the next
+    void (*product)(const float *x, int64_t x_row, const float *packed, int64_t depth,
+                    int64_t columns, uint32_t add, float *y, int64_t y_row, int64_t rows);
+    void (*add_two)(const float *a, const float *b, float *y, int64_t n); // y += a + b
+    void (*multiply)(const float *a, const float *b, float *y, int64_t n);
+    void (*multiply_add)(const float *a, const float *b, float *y, int64_t n); // y += a b
+    void (*lstm_state)(const float *gates, const float *c, float *y, int64_t n); // c of the step
+    void (*gru_state)(const float *gates, const float *h, float *y, int64_t n); // h of the step
+    // Gradients d (4 n) of what the gates are functions of, but for the slopes of these, and of c
+    // before the step. through: dh o f'(shown), shown: f(c) of the step
+    void (*lstm_backward)(const float *gates, const float *c, const float *shown, const float *dh,
+                          const float *through, float *dc, float *d, int64_t n);
+    // Likewise d of z and of e; dh becomes that of h before the step past the products.
+    void (*gru_backward)(const float *gates, const float *h, float *dh, float *d, int64_t n);
+};
+
 struct cpu_loops {
     const char *name;
     const struct cpu_elementwise_loops *elementwise;
@@ -299,6 +323,7 @@ struct cpu_loops {
     const struct cpu_pooling_loops *pooling;
     const struct cpu_half_loops *half;
     const struct cpu_convolution_loops *convolution;
+    const struct cpu_recurrent_loops *recurrent;
 };
 
 // The best that this processor has and that oneDNN was not told to leave alone
@@ -320,7 +345,8 @@ const struct cpu_loops *cpu_loops_choose(void);
     extern const struct cpu_normalization_loops cpu_normalization_##isa; \
     extern const struct cpu_pooling_loops cpu_pooling_##isa;             \
     extern const struct cpu_half_loops cpu_half_##isa;                   \
-    extern const struct cpu_convolution_loops cpu_convolution_##isa;
+    extern const struct cpu_convolution_loops cpu_convolution_##isa;     \
+    extern const struct cpu_recurrent_loops cpu_recurrent_##isa;
 CPU_DECLARE_TABLES(baseline)
 CPU_DECLARE_TABLES(avx2)
 CPU_DECLARE_TABLES(avx512)

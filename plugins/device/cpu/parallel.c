@@ -37,7 +37,7 @@ void cpu_parallel(const struct ls_device *device, int64_t count, int64_t grain, 
         .pair = &cpu_pair_##isa, .loss = &cpu_loss_##isa,                                     \
         .normalization = &cpu_normalization_##isa, .pooling = &cpu_pooling_##isa,             \
         .layers = &cpu_layers_##isa, .update = &cpu_update_##isa, .half = &cpu_half_##isa,    \
-        .convolution = &cpu_convolution_##isa,                                                \
+        .convolution = &cpu_convolution_##isa, .recurrent = &cpu_recurrent_##isa,             \
     }
 
 static const struct cpu_loops baseline = LOOPS(baseline);

@@ -47,6 +47,30 @@ static void backward_run(const struct reference_call *call)
     }
 }
 
+// x -> y: whether elements, or any of a row, differ from the offset
+static void differs_run(const struct reference_call *call)
+{
+    const uint64_t count = ls_tensor_elements(&call->input_descs[0]);
+    const uint64_t width = count / ls_tensor_elements(&call->output_descs[0]);
+    const double offset = (double)call->attributes->offset;
+
+    for (uint64_t i = 0; i < count; i++) {
+        const double x = call->input_descs[0].dtype == LS_I32
+                             ? (double)((const int32_t *)call->inputs[0])[i]
+                             : (double)((const float *)call->inputs[0])[i];
+        if (x != offset)
+            call->results[0][i / width] = 1;
+    }
+}
+
+const struct reference_operation reference_differs = {
+    .name = "differs",
+    .inputs = {1, 1},
+    .outputs = {1, 1},
+    .used_inputs = 1,
+    .run = differs_run,
+};
+
 const struct reference_operation reference_gather_rows = {
     .name = "gather_rows",
     .inputs = {2, 2},

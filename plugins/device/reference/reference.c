@@ -108,6 +108,9 @@ static const struct reference_operation *const operations[] = {
     [LS_OP_LAMB_UPDATE] = &reference_lamb_update,
     [LS_OP_EMA_UPDATE] = &reference_ema_update,
     [LS_OP_UNSCALE] = &reference_unscale,
+    [LS_OP_RECURRENT] = &reference_recurrent,
+    [LS_OP_RECURRENT_BACKWARD] = &reference_recurrent_backward,
+    [LS_OP_DIFFERS] = &reference_differs,
 };
 
 // ---- The device and its memory ----
@@ -203,7 +206,7 @@ static struct ls_layout plain_layout(const struct ls_kernel_request *request,
     };
 }
 
-// Results in double precision, then inputs that are halves as float32.
+// Results in double precision and room, then inputs that are halves as float32.
 static uint64_t results_bytes(const struct ls_kernel_request *request,
                               const struct reference_operation *operation)
 {
@@ -212,6 +215,8 @@ static uint64_t results_bytes(const struct ls_kernel_request *request,
         const struct ls_tensor_desc *desc = &request->arguments[request->input_count + i];
         bytes += is_saved_bytes(request, desc) ? 0 : ls_tensor_elements(desc) * sizeof(double);
     }
+    if (operation->room)
+        bytes += operation->room(request) * sizeof(double);
     return bytes;
 }
 
@@ -383,6 +388,7 @@ static int32_t device_launch(struct ls_device *device, const struct ls_kernel *k
             call.results[i] = results;
             results += ls_tensor_elements(&call.output_descs[i]);
         }
+    call.room = results;
     read_inputs(request, addresses, (float *)(void *)(scratch + bytes), inputs);
     call.inputs = inputs;
     kernel->operation->run(&call);

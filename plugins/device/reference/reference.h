@@ -20,6 +20,7 @@ struct reference_call {
     void *const *inputs;
     void *const *outputs;
     double *results[REFERENCE_MAX_OUTPUTS]; // as many elements as the outputs, zero at first
+    double *room; // as many as the operation asked for, with anything in them
     const struct ls_step_record *record;
 };
 
@@ -31,6 +32,7 @@ struct reference_operation {
     uint32_t only_written; // bit i: nothing is added to output i
     bool element_wise; // result i depends on element i of the inputs alone
     bool direct; // reads and writes its outputs itself; the results are not used
+    uint64_t (*room)(const struct ls_kernel_request *request); // doubles; NULL: it needs none
     void (*run)(const struct reference_call *call);
 };
 
@@ -72,6 +74,8 @@ extern const struct reference_operation reference_layer_normalization,
     reference_matmul_backward_left, reference_matmul_backward_right, reference_conv2d_transpose,
     reference_conv2d_transpose_backward_data, reference_conv2d_transpose_backward_weights,
     reference_prelu, reference_prelu_backward, reference_penalty, reference_penalty_backward;
+extern const struct reference_operation reference_recurrent, reference_recurrent_backward,
+    reference_differs;
 
 // The element-wise functions, and their derivatives expressed through the function's own result y.
 double reference_activate(uint32_t activation, double alpha, double x);

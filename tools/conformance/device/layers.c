@@ -577,6 +577,157 @@ static bool penalty_case(struct ls_device_case *c, uint32_t op, size_t number)
     return true;
 }
 
+// ---- Recurrent layers ----
+
+enum { ALL = LS_SEQUENCE_ALL, STATES = LS_SEQUENCE_STATES, BACK = LS_SEQUENCE_BACKWARDS };
+enum { IN_TIME = LS_SEQUENCE_IN_TIME, ZEROS = LS_SEQUENCE_ZEROS };
+
+static const struct {
+    int64_t b, t, u;
+    uint32_t cell, f, g, sequence;
+    bool mask, starts; // a start for each example
+    float rate;
+} recurrent_shapes[] = {
+    {1, 1, 1, LS_RECURRENT_SIMPLE, LS_TANH, LS_LINEAR, ALL, false, false, 0},
+    {3, 5, 7, LS_RECURRENT_SIMPLE, LS_TANH, LS_LINEAR, 0, true, true, 0},
+    {4, 6, 33, LS_RECURRENT_SIMPLE, LS_SOFTSIGN, LS_LINEAR, ALL | STATES | BACK, true, true, 0.3f},
+    {1, 1, 1, LS_RECURRENT_LSTM, LS_TANH, LS_SIGMOID, ALL, false, false, 0},
+    {5, 7, 3, LS_RECURRENT_LSTM, LS_TANH, LS_SIGMOID, 0, false, false, 0},
+    {13, 11, 17, LS_RECURRENT_LSTM, LS_TANH, LS_SIGMOID, ALL | STATES, true, true, 0},
+    {7, 9, 40, LS_RECURRENT_LSTM, LS_SOFTSIGN, LS_HARD_SIGMOID, ALL | BACK | IN_TIME | ZEROS, true,
+     true, 0},
+    {3, 6, 5, LS_RECURRENT_LSTM, LS_TANH, LS_SIGMOID, STATES | BACK, false, true, 0.4f},
+    {29, 3, 65, LS_RECURRENT_LSTM, LS_LINEAR, LS_SIGMOID, ALL, false, false, 0},
+    {5, 4, 3, LS_RECURRENT_GRU, LS_TANH, LS_SIGMOID, ALL, false, false, 0},
+    {7, 8, 19, LS_RECURRENT_GRU, LS_TANH, LS_SIGMOID, STATES, true, true, 0.25f},
+    {2, 9, 33, LS_RECURRENT_GRU, LS_SOFTSIGN, LS_SIGMOID, ALL | ZEROS, true, false, 0},
+    {5, 4, 3, LS_RECURRENT_GRU_RESET_AFTER, LS_TANH, LS_SIGMOID, ALL, false, false, 0},
+    {9, 8, 31, LS_RECURRENT_GRU_RESET_AFTER, LS_TANH, LS_SIGMOID, ALL | STATES | BACK, true, true,
+     0},
+    {4, 5, 6, LS_RECURRENT_GRU_RESET_AFTER, LS_TANH, LS_HARD_SIGMOID, 0, true, true, 0.5f},
+    {32, 16, 64, LS_RECURRENT_GRU_RESET_AFTER, LS_TANH, LS_SIGMOID, ALL, false, false, 0},
+};
+
+// 0 and 1: an example that begins with zeros, one that has only these, the others as they fall.
+static void fill_mask(float *mask, int64_t b, int64_t t)
+{
+    for (int64_t i = 0; mask && i < b * t; i++)
+        mask[i] = i / t == 1 || (i / t == 0 && i % t < t / 2) || (mask[i] < -0.3f) ? 0.0f : 1.0f;
+}
+
+static bool recurrent_case(struct ls_device_case *c, uint32_t op, size_t number)
+{
+    static const uint32_t from[] = {1, 2, 3, 4, 6};
+    if (number >= sizeof(recurrent_shapes) / sizeof(recurrent_shapes[0]))
+        return false;
+    const bool backward = op == LS_OP_RECURRENT_BACKWARD, mask = recurrent_shapes[number].mask;
+    const uint32_t cell = recurrent_shapes[number].cell;
+    const uint32_t sequence = recurrent_shapes[number].sequence;
+    const int64_t b = recurrent_shapes[number].b, t = recurrent_shapes[number].t,
+                  u = recurrent_shapes[number].u, states = cell == LS_RECURRENT_LSTM ? 2 : 1,
+                  gates = cell == LS_RECURRENT_SIMPLE ? 1
+                          : cell == LS_RECURRENT_LSTM ? 4
+                                                      : 3,
+                  rows = (sequence & ALL ? t : 1) + (sequence & STATES ? states : 0);
+    const struct ls_tensor_desc p = LS_DEVICE_DESC(LS_F32, b, t, gates * u),
+                                w = LS_DEVICE_DESC(LS_F32, u, gates * u),
+                                bias = cell == LS_RECURRENT_GRU_RESET_AFTER
+                                           ? LS_DEVICE_DESC(LS_F32, 2, gates * u)
+                                           : LS_DEVICE_DESC(LS_F32, gates * u),
+                                s = LS_DEVICE_DESC(LS_F32, recurrent_shapes[number].starts ? b : 1,
+                                                   states, u),
+                                m = LS_DEVICE_DESC(LS_F32, b, t),
+                                y = LS_DEVICE_DESC(LS_F32, b, rows, u);
+    const float rate = recurrent_shapes[number].rate;
+
+    ls_device_case_start(c, op, "%s B=%lld cell %u, %lld steps of %lld, sequence %u%s rate %g",
+                         ls_op_name(op), (long long)b, cell, (long long)t, (long long)u, sequence,
+                         mask ? " masked" : "", (double)rate);
+    c->request.attributes =
+        (struct ls_op_attributes){.function = cell,
+                                  .activation = recurrent_shapes[number].f,
+                                  .recurrent_activation = recurrent_shapes[number].g,
+                                  .sequence = sequence,
+                                  .rate = rate,
+                                  .key = 3};
+    if (backward)
+        input(c, LS_DEVICE_ACTIVATION, y);
+    input(c, LS_DEVICE_ACTIVATION, p);
+    const uint32_t weights = input(c, LS_DEVICE_WEIGHTS, w);
+    input(c, LS_DEVICE_WEIGHTS, bias);
+    input(c, LS_DEVICE_ACTIVATION, s);
+    if (backward)
+        ls_device_case_input(c, LS_DEVICE_SAVED, saved_desc());
+    const uint32_t masked = mask ? input(c, LS_DEVICE_ACTIVATION, m) : 0;
+    ls_device_case_values(c);
+    float *values = c->values[weights]; // so that a step changes a state by no more than it was
+    for (uint64_t i = 0; values && i < ls_tensor_elements(&w); i++)
+        values[i] /= (float)sqrt((double)u);
+    if (mask)
+        fill_mask(c->values[masked], b, t);
+
+    // A value of a step is off by a few roundings and by those of the state before it.
+    const double error = 1e-6 * (double)(t + 8) / (1 - (double)rate);
+    if (!backward) {
+        ls_device_case_output(c, LS_DEVICE_ACTIVATION, y, absolute(error));
+        if (number % 3 != 1)
+            ls_device_case_output(c, LS_DEVICE_SAVED, saved_desc(), LS_DEVICE_EXACT);
+        return true;
+    }
+    struct ls_device_request forward = {
+        .op = LS_OP_RECURRENT,
+        .attributes = c->request.attributes,
+        .input_count = mask ? 5 : 4,
+        .output_count = 2,
+        .arguments = {p, w, bias, s, mask ? m : y, mask ? y : saved_desc(), saved_desc()},
+    };
+    take_saved(c, &forward, from, 5);
+    const double sums = 4 * error * (1 + sqrt((double)(b * t)));
+    ls_device_case_output(c, LS_DEVICE_ACTIVATION, p, absolute(4 * error));
+    ls_device_case_output(c, LS_DEVICE_WEIGHTS, w, absolute(sums));
+    ls_device_case_output(c, LS_DEVICE_WEIGHTS, bias, absolute(sums));
+    ls_device_case_output(c, LS_DEVICE_ACTIVATION, s, absolute(sums));
+    for (uint32_t i = 0; number % 4 == 1 && i < 4; i++)
+        ls_device_case_accumulate(c, i);
+    return true;
+}
+
+// ---- Masks ----
+
+static const struct {
+    int64_t b, t, c; // c 0: ids
+    bool floats;
+    float offset;
+} differs_shapes[] = {
+    {1, 1, 0, false, 0}, {3, 5, 0, true, 1},  {7, 33, 0, false, 2}, {2, 3, 1, true, 0},
+    {5, 17, 7, true, 0}, {4, 9, 2, false, 1}, {64, 31, 3, true, 1}, {1, 1000, 0, true, 0},
+};
+
+static bool differs_case(struct ls_device_case *c, uint32_t op, size_t number)
+{
+    if (number >= sizeof(differs_shapes) / sizeof(differs_shapes[0]))
+        return false;
+    const int64_t b = differs_shapes[number].b, t = differs_shapes[number].t,
+                  width = differs_shapes[number].c;
+    const bool floats = differs_shapes[number].floats;
+    struct ls_tensor_desc x =
+        width ? LS_DEVICE_DESC(LS_I32, b, t, width) : LS_DEVICE_DESC(LS_I32, b, t);
+
+    ls_device_case_start(c, op, "%s B=%lld %lld of %lld%s from %g", ls_op_name(op), (long long)b,
+                         (long long)t, (long long)width, floats ? " floats" : "",
+                         (double)differs_shapes[number].offset);
+    c->request.attributes.offset = differs_shapes[number].offset;
+    c->request.attributes.axes[2] = width > 0;
+    x.dtype = floats ? LS_F32 : LS_I32;
+    ls_device_case_draw_labels(c, ls_device_case_input(c, LS_DEVICE_PLAIN, x), 3);
+    ls_device_case_values(c);
+    const int32_t *ids = c->values[0];
+    for (int64_t i = 0; ids && floats && i < b * t * (width ? width : 1); i++)
+        ((float *)c->values[0])[i] = (float)ids[i];
+    ls_device_case_output(c, LS_DEVICE_ACTIVATION, LS_DEVICE_DESC(LS_F32, b, t), LS_DEVICE_EXACT);
+    return true;
+}
+
 // ---- All of it ----
 
 // Starts case `number` of the operation and draws what it needs; false: there are no more.
@@ -602,6 +753,9 @@ static const struct {
     {LS_OP_PRELU_BACKWARD, prelu_case},
     {LS_OP_PENALTY, penalty_case},
     {LS_OP_PENALTY_BACKWARD, penalty_case},
+    {LS_OP_RECURRENT, recurrent_case},
+    {LS_OP_RECURRENT_BACKWARD, recurrent_case},
+    {LS_OP_DIFFERS, differs_case},
 };
 
 // Whether the tested device has the operation at all; if not, why is in tested->message.

@@ -117,7 +117,8 @@ static int32_t open_forward(struct ls_device_trial *trial, struct ls_device_suit
         const int32_t argument = argument_of_forward(c, i);
         good = argument >= 0 && ls_device_session_write(&trial->forward, i, c->values[argument]);
     }
-    good = good && ls_device_session_launch(&trial->forward);
+    good = good && ls_device_session_record(&trial->forward, &c->record) &&
+           ls_device_session_launch(&trial->forward);
     return good ? LS_OK : LS_FAILED;
 }
 

@@ -18,11 +18,11 @@ struct forward {
     uint32_t op;
     struct ls_op_attributes attributes;
     uint32_t inputs;
-    struct argument arguments[4]; // inputs, then y
+    struct argument arguments[6]; // inputs, then y
 };
 
-static float inputs[3][MAX_ELEMENTS], y[MAX_ELEMENTS], r[MAX_ELEMENTS];
-static float gradients[3][MAX_ELEMENTS];
+static float inputs[4][MAX_ELEMENTS], y[MAX_ELEMENTS], r[MAX_ELEMENTS];
+static float gradients[4][MAX_ELEMENTS];
 
 // The sum of y times r.
 static double project(const struct forward *f)
@@ -102,6 +102,8 @@ static void check(const struct forward *f)
     for (uint32_t i = 0; i < f->inputs; i++) {
         if (f->arguments[i].desc.dtype != LS_F32)
             continue;
+        if (f->op == LS_OP_RECURRENT && i == 4) // the mask
+            continue;
         ck_assert_uint_ne(written & 1u << i, 0);
         check_input(f, i);
     }
@@ -109,9 +111,9 @@ static void check(const struct forward *f)
 
 static void draw_all(void)
 {
-    for (uint64_t i = 0; i < 3; i++)
+    for (uint64_t i = 0; i < 4; i++)
         draw(inputs[i], MAX_ELEMENTS, i);
-    draw(r, MAX_ELEMENTS, 3);
+    draw(r, MAX_ELEMENTS, 4);
 }
 
 START_TEST(rows_are_normalized_with_and_without_gamma_and_beta)
@@ -208,6 +210,48 @@ START_TEST(a_prelu_has_the_gradients_of_its_slopes)
 }
 END_TEST
 
+static const struct {
+    uint32_t function, sequence;
+    int64_t gates, states, rows, biases;
+    bool masked;
+    float rate;
+} recurrent[] = {
+    {LS_RECURRENT_SIMPLE, LS_SEQUENCE_ALL, 1, 1, 4, 1, false, 0},
+    {LS_RECURRENT_SIMPLE, LS_SEQUENCE_STATES | LS_SEQUENCE_BACKWARDS, 1, 1, 2, 1, true, 0.4f},
+    {LS_RECURRENT_LSTM, LS_SEQUENCE_ALL | LS_SEQUENCE_STATES, 4, 2, 6, 1, true, 0},
+    {LS_RECURRENT_LSTM, 0, 4, 2, 1, 1, true, 0.3f},
+    {LS_RECURRENT_GRU, LS_SEQUENCE_ALL | LS_SEQUENCE_BACKWARDS | LS_SEQUENCE_IN_TIME, 3, 1, 4, 1,
+     true, 0.3f},
+    {LS_RECURRENT_GRU, LS_SEQUENCE_ALL | LS_SEQUENCE_ZEROS, 3, 1, 4, 1, true, 0},
+    {LS_RECURRENT_GRU_RESET_AFTER, LS_SEQUENCE_ALL, 3, 1, 4, 2, true, 0},
+    {LS_RECURRENT_GRU_RESET_AFTER, LS_SEQUENCE_STATES, 3, 1, 2, 2, true, 0.5f},
+};
+
+START_TEST(recurrent_layers_have_the_gradients_of_all_their_inputs)
+{
+    static float mask[] = {1, 0, 1, 1, 0, 0, 1, 0, 0, 0, 0, 0};
+    for (size_t i = 0; i < sizeof(recurrent) / sizeof(recurrent[0]); i++) {
+        const int64_t gates = recurrent[i].gates;
+        const struct argument bias = F32(inputs[2], recurrent[i].biases, 2 * gates);
+        struct forward f = {
+            .op = LS_OP_RECURRENT,
+            .attributes = {.function = recurrent[i].function,
+                           .sequence = recurrent[i].sequence,
+                           .activation = LS_TANH,
+                           .recurrent_activation = LS_SIGMOID,
+                           .rate = recurrent[i].rate,
+                           .key = 2},
+            .inputs = recurrent[i].masked ? 5 : 4,
+            .arguments = {F32(inputs[0], 3, 4, 2 * gates), F32(inputs[1], 2, 2 * gates),
+                          recurrent[i].biases == 2 ? bias : F32(inputs[2], 2 * gates),
+                          F32(inputs[3], i % 2 ? 3 : 1, recurrent[i].states, 2), F32(mask, 3, 4)}};
+        draw_all();
+        f.arguments[f.inputs] = F32(y, 3, recurrent[i].rows, 2);
+        check(&f);
+    }
+}
+END_TEST
+
 // ---- What differences do not show ----
 
 START_TEST(an_id_outside_of_the_table_makes_nan_and_adds_nothing)
@@ -293,6 +337,7 @@ static void add(TCase *tests)
     tcase_add_test(tests, a_product_has_the_gradients_of_both_factors);
     tcase_add_test(tests, a_transposed_convolution_has_the_gradients_of_all_its_inputs);
     tcase_add_test(tests, a_prelu_has_the_gradients_of_its_slopes);
+    tcase_add_test(tests, recurrent_layers_have_the_gradients_of_all_their_inputs);
     tcase_add_test(tests, an_id_outside_of_the_table_makes_nan_and_adds_nothing);
     tcase_add_test(tests, a_causal_query_sees_the_keys_up_to_its_own);
     tcase_add_test(tests, a_transposed_convolution_spreads_each_element_over_its_window);

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// TimeDistributed: another layer on each step. What acts on the last dimension takes all steps at
+// once; others get one after the other, with the same variables.
+#include "layers/convolution.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const keys[] = {"layer", NULL};
+static const char *const arguments[] = {"inputs", "mask", NULL};
+
+enum { MOST_STEPS = 1024 }; // of layers that take one after the other
+
+static const struct ls_layer_kind *const of_features[] = {
+    &ls_layer_dense,    &ls_layer_activation, &ls_layer_relu,    &ls_layer_leaky_relu,
+    &ls_layer_elu,      &ls_layer_softmax,    &ls_layer_dropout, &ls_layer_gaussian_noise,
+    &ls_layer_identity, &ls_layer_embedding,
+};
+
+static const struct ls_layer_kind *find_kind(struct ls_config *c, const char *class_name)
+{
+    if (!class_name)
+        return NULL;
+    for (size_t i = 0; ls_layer_kinds[i]; i++)
+        if (strcmp(ls_layer_kinds[i]->class_name, class_name) == 0 &&
+            ls_layer_kinds[i] != &ls_layer_batch_normalization &&
+            ls_layer_kinds[i] != &ls_layer_input && ls_layer_kinds[i]->most_inputs <= 1)
+            return ls_layer_kinds[i];
+    ls_config_fail(c, "layer",
+                   "%.60s on each step is not supported; a model inside is written as one "
+                   "TimeDistributed for each of its layers",
+                   class_name);
+    return NULL;
+}
+
+static bool takes_all_steps(const struct ls_layer_kind *kind, const json_t *config)
+{
+    const json_t *shape = json_object_get(config, "noise_shape");
+    for (size_t i = 0; i < sizeof(of_features) / sizeof(of_features[0]); i++)
+        if (of_features[i] == kind)
+            return !shape || json_is_null(shape);
+    return false;
+}
+
+// x (B, T, ...) -> step t (B, ...)
+static enum ls_status take_step(struct ls_graph *graph, struct ls_tensor *x, int64_t t,
+                                struct ls_tensor **out)
+{
+    const struct ls_op_attributes attributes = {.axes = {0, (int32_t)t}};
+    struct ls_shape part = x->shape, step = {.ndims = x->shape.ndims - 1, .dims = {LS_BATCH}};
+    part.dims[1] = 1;
+    memcpy(&step.dims[1], &x->shape.dims[2], (step.ndims - 1) * sizeof(step.dims[0]));
+    const enum ls_status status = ls_graph_add(graph, LS_OP_SLICE, &attributes, &x, 1, &part, out);
+    return status ? status : ls_add_reshape(graph, *out, &step, out);
+}
+
+// `made` (B, ...) -> (B, 1, ...)
+static enum ls_status as_step(struct ls_graph *graph, struct ls_tensor *made,
+                              struct ls_tensor **out)
+{
+    struct ls_shape shape = {.ndims = made->shape.ndims + 1, .dims = {LS_BATCH, 1}};
+    if (shape.ndims > LS_MAX_DIMS)
+        return ls_graph_fail(graph, made, "with the steps there are too many dimensions");
+    memcpy(&shape.dims[2], &made->shape.dims[1], (made->shape.ndims - 1) * sizeof(shape.dims[0]));
+    return ls_add_reshape(graph, made, &shape, out);
+}
+
+static enum ls_status call_step(struct ls_graph *graph, struct ls_layer_call *inner,
+                                struct ls_tensor *x, int64_t t, struct ls_tensor **out)
+{
+    struct ls_tensor *step, *made[LS_LAYER_OUTPUTS] = {NULL};
+    enum ls_status status = take_step(graph, x, t, &step);
+
+    inner->inputs = &step;
+    if (!status)
+        status = inner->kind->build(graph, inner, made);
+    if (!status && made[1])
+        status = ls_graph_fail(graph, x, "layer: it has several outputs, but one is expected");
+    return status ? status : as_step(graph, made[0], out);
+}
+
+static enum ls_status call_steps(struct ls_graph *graph, struct ls_layer_call *inner,
+                                 struct ls_tensor *x, struct ls_tensor **out)
+{
+    const int64_t steps = x->shape.dims[1];
+    const uint32_t reused = graph->reused;
+    const bool reusing = graph->reusing;
+    enum ls_status status = LS_OK;
+
+    if (steps > MOST_STEPS)
+        return ls_graph_fail(graph, x, "layer: %s takes at most %d steps", inner->kind->class_name,
+                             MOST_STEPS);
+    struct ls_tensor **made = calloc((size_t)steps, sizeof(struct ls_tensor *));
+    if (!made)
+        return LS_OUT_OF_MEMORY;
+    for (int64_t t = 0; t < steps && !status; t++) {
+        graph->reusing = reusing || t > 0;
+        graph->reused = reused;
+        status = call_step(graph, inner, x, t, &made[t]);
+    }
+    graph->reusing = reusing;
+    if (!status)
+        status = ls_add_concatenation(graph, made, (uint32_t)steps, 1, out);
+    free(made);
+    return status;
+}
+
+// x: (B, T, ...) -> (B, T, what the layer makes of ...)
+static enum ls_status build(struct ls_graph *graph, const struct ls_layer_call *call,
+                            struct ls_tensor **outputs)
+{
+    struct ls_config c = {.graph = graph, .object = call->config};
+    struct ls_tensor *input = ls_call_input(call);
+    const struct ls_inner_layer layer =
+        ls_config_inner(&c, "layer", json_object_get(call->config, "layer"));
+    struct ls_layer_call inner = {.kind = find_kind(&c, layer.class_name),
+                                  .config = layer.config,
+                                  .input_count = 1,
+                                  .inference = call->inference};
+    if (!inner.kind)
+        return c.status;
+    struct ls_config own = {.graph = graph, .object = inner.config, .parent = "layer"};
+    ls_config_check(&own, inner.kind->keys);
+    if (c.status || own.status || !input)
+        return c.status     ? c.status
+               : own.status ? own.status
+                            : inner.kind->build(graph, &inner, outputs);
+    if (input->shape.ndims < 3)
+        return ls_graph_fail(graph, input,
+                             "expected at least 3 dimensions: batch, steps, features");
+    if (json_is_false(json_object_get(inner.config, "trainable")))
+        ls_graph_freeze_layer(graph);
+
+    const uint32_t first = graph->parameter_count;
+    graph->part = layer.name;
+    inner.inputs = call->inputs;
+    const enum ls_status status = takes_all_steps(inner.kind, inner.config)
+                                      ? inner.kind->build(graph, &inner, outputs)
+                                      : call_steps(graph, &inner, input, outputs);
+    graph->part = NULL;
+    if (!status && !outputs[0]->mask)
+        outputs[0]->mask = ls_call_mask(call);
+    ls_add_regularizers(graph, inner.config, first);
+    return status;
+}
+
+const struct ls_layer_kind ls_layer_time_distributed = {
+    .class_name = "TimeDistributed",
+    .summary = "another layer on each step of a sequence",
+    .least_inputs = 1,
+    .most_inputs = 2,
+    .mask = LS_MASK_OWN,
+    .keys = keys,
+    .arguments = arguments,
+    .build = build,
+};
