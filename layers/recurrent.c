@@ -325,6 +325,7 @@ static enum ls_status run_sequence(struct ls_graph *graph, const struct sequence
                                    struct ls_tensor **outputs)
 {
     struct ls_tensor *x = call->inputs[0], *mask = ls_call_mask(call), *y;
+    const char *outer = graph->part; // of a layer that has this one inside
     const uint32_t direction = s->backwards ? LS_SEQUENCE_BACKWARDS : 0;
     enum ls_status status = LS_OK;
     uint32_t made = 1, taken = 0;
@@ -337,12 +338,13 @@ static enum ls_status run_sequence(struct ls_graph *graph, const struct sequence
                                (!last || in_time ? LS_SEQUENCE_IN_TIME : 0) |
                                (last && s->zeros ? LS_SEQUENCE_ZEROS : 0);
         const uint32_t first = graph->parameter_count;
-        char name[280];
-        snprintf(name, sizeof(name), "%s%s%s", prefix ? prefix : "", prefix ? "/" : "", cell->name);
+        char name[420];
+        snprintf(name, sizeof(name), "%s%s%s%s%s", outer ? outer : "", outer ? "/" : "",
+                 prefix ? prefix : "", prefix ? "/" : "", cell->name);
         graph->part = name;
         status = run_cell(graph, cell, call->inference, x, mask, given ? given + taken : NULL,
                           flags, &y);
-        graph->part = NULL;
+        graph->part = outer;
         ls_add_regularizers(graph, cell->config, first);
         taken += (uint32_t)cell->states;
         if (status)

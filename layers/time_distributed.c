@@ -24,7 +24,7 @@ static const struct ls_layer_kind *find_kind(struct ls_config *c, const char *cl
     for (size_t i = 0; ls_layer_kinds[i]; i++)
         if (strcmp(ls_layer_kinds[i]->class_name, class_name) == 0 &&
             ls_layer_kinds[i] != &ls_layer_batch_normalization &&
-            ls_layer_kinds[i] != &ls_layer_input && ls_layer_kinds[i]->most_inputs <= 1)
+            ls_layer_kinds[i] != &ls_layer_input && ls_layer_kinds[i]->least_inputs <= 1)
             return ls_layer_kinds[i];
     ls_config_fail(c, "layer",
                    "%.60s on each step is not supported; a model inside is written as one "
