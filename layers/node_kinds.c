@@ -860,7 +860,7 @@ static enum ls_status build_any_node(struct ls_graph *graph, const struct ls_lay
 {
     struct ls_config c = {.graph = graph, .object = call->config};
     struct ls_tensor *x = ls_call_input(call);
-    const int64_t axis = ls_config_integer(&c, "axis", -1, LS_MAX_DIMS, LS_CONFIG_NONE);
+    const int64_t axis = ls_config_integer(&c, "axis", -1, LS_MAX_DIMS, 0);
     struct ls_op_attributes attributes = {.offset = 0};
 
     if (ls_config_boolean(&c, "keepdims", false))

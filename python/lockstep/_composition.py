@@ -112,7 +112,10 @@ LS_OP_LOSS = 80
 LS_OP_LOSS_BACKWARD = 81
 LS_OP_METRIC = 82
 LS_OP_UNSCALE = 83
-LS_OP_COUNT = 84
+LS_OP_RECURRENT = 84
+LS_OP_RECURRENT_BACKWARD = 85
+LS_OP_DIFFERS = 86
+LS_OP_COUNT = 87
 LS_LINEAR = 0
 LS_RELU = 1
 LS_LEAKY_RELU = 2
@@ -184,6 +187,16 @@ LS_METRIC_TOP = 2
 LS_METRIC_CONFUSION = 3
 LS_METRIC_BUCKETS = 4
 LS_METRIC_FUNCTION_COUNT = 5
+LS_RECURRENT_SIMPLE = 0
+LS_RECURRENT_LSTM = 1
+LS_RECURRENT_GRU = 2
+LS_RECURRENT_GRU_RESET_AFTER = 3
+LS_RECURRENT_COUNT = 4
+LS_SEQUENCE_ALL = 1
+LS_SEQUENCE_STATES = 2
+LS_SEQUENCE_BACKWARDS = 4
+LS_SEQUENCE_IN_TIME = 8
+LS_SEQUENCE_ZEROS = 16
 LS_CLIP_VALUE = 0
 LS_CLIP_NORM = 1
 LS_CLIP_COUNT = 2
@@ -267,7 +280,9 @@ class ls_op_attributes(Structure):
         ("threshold", c_float),
         ("count", c_uint32),
         ("smoothing", c_float),
-        ("reserved", c_uint32 * 3),
+        ("recurrent_activation", c_uint32),
+        ("sequence", c_uint32),
+        ("reserved", c_uint32 * 1),
     ]
 
 

@@ -102,6 +102,41 @@ START_TEST(plain_distributions_have_their_limits_and_moments)
 }
 END_TEST
 
+// Of columns and of rows: their products with each other are 0, with themselves the gain's square.
+START_TEST(orthogonal_vectors_are_orthogonal)
+{
+    const struct ls_initializer initializer = {.kind = LS_ORTHOGONAL, .scale = 2};
+    for (int turned = 0; turned < 2; turned++) {
+        const int64_t count = 30, length = 50, next = turned ? length : 1,
+                      step = turned ? 1 : count;
+        struct ls_tensor tensor = parameter(&initializer);
+        tensor.shape = (struct ls_shape){
+            .ndims = 2, .dims = {turned ? count : length, turned ? length : count}};
+        ls_initialize(&tensor, 7, values);
+        for (int64_t i = 0; i < count; i++)
+            for (int64_t j = 0; j <= i; j++) {
+                double sum = 0;
+                for (int64_t k = 0; k < length; k++)
+                    sum +=
+                        (double)values[i * next + k * step] * (double)values[j * next + k * step];
+                ck_assert_double_eq_tol(sum, i == j ? 4 : 0, 1e-5);
+            }
+    }
+}
+END_TEST
+
+START_TEST(some_elements_begin_with_one)
+{
+    const struct ls_initializer initializer = {
+        .kind = LS_CONSTANT, .value = 3, .ones_from = 2, .ones_to = 5};
+    struct ls_tensor tensor = parameter(&initializer);
+    tensor.shape = (struct ls_shape){.ndims = 1, .dims = {8}};
+    ls_initialize(&tensor, 7, values);
+    for (int i = 0; i < 8; i++)
+        ck_assert(values[i] == (i >= 2 && i < 5 ? 1 : 3));
+}
+END_TEST
+
 START_TEST(constants_are_what_they_say)
 {
     struct moments m = draw(&(struct ls_initializer){.kind = LS_ZEROS});
@@ -174,6 +209,8 @@ int main(void)
     tcase_add_loop_test(cases, variance_scaling_has_the_deviation_of_its_fan, 0,
                         sizeof(scalings) / sizeof(scalings[0]));
     tcase_add_test(cases, plain_distributions_have_their_limits_and_moments);
+    tcase_add_test(cases, orthogonal_vectors_are_orthogonal);
+    tcase_add_test(cases, some_elements_begin_with_one);
     tcase_add_test(cases, constants_are_what_they_say);
     tcase_add_test(cases, fans_of_kernels_and_vectors_are_those_of_keras);
     tcase_add_test(cases, values_depend_on_seed_and_name_alone);
