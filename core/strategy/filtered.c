@@ -466,8 +466,11 @@ uint64_t ls_driver_filtered_bytes(const struct ls_filtered *own)
 uint64_t ls_driver_filter_memory(const struct ls_driver *driver)
 {
     uint64_t bytes = 0;
-    for (const struct ls_filtered *own = driver->members[0].filtered_ranges; own; own = own->next)
+    for (const struct ls_filtered *own = driver->members[0].filtered_ranges; own; own = own->next) {
         bytes += own->memory_bytes;
+        for (uint32_t i = 0; i < own->piece_count; i++)
+            bytes += own->pieces[i].order ? own->pieces[i].count * sizeof(uint32_t) : 0;
+    }
     return bytes;
 }
 
