@@ -267,11 +267,13 @@ static json_t *changes_json(const struct ls_report *report)
     json_t *list = json_array();
     for (size_t i = 0; i < report->change_count; i++) {
         const struct ls_report_change *change = &report->changes[i];
-        json_array_append_new(
-            list, json_pack("{s:I, s:I, s:I, s:I, s:o}", "step", (json_int_t)change->step, "lost",
-                            (json_int_t)change->lost, "joined", (json_int_t)change->joined,
-                            "workers", (json_int_t)change->workers, "seconds",
-                            ls_report_number_json(change->seconds)));
+        json_t *one = json_pack("{s:I, s:I, s:I, s:I, s:o}", "step", (json_int_t)change->step,
+                                "lost", (json_int_t)change->lost, "joined",
+                                (json_int_t)change->joined, "workers", (json_int_t)change->workers,
+                                "seconds", ls_report_number_json(change->seconds));
+        if (report->compress)
+            json_object_set_new(one, "residuals_lost", json_integer(change->residuals_lost));
+        json_array_append_new(list, one);
     }
     return list;
 }

@@ -317,13 +317,6 @@ static enum ls_status read_options(struct ls_run *run, const struct ls_run_optio
                  options->share);
         return LS_USAGE;
     }
-    if (options->compress && options->elastic) {
-        ls_error("--compress",
-                 "'%s': what a worker still owes would be lost with it; leave out --compress or "
-                 "--elastic",
-                 options->compress);
-        return LS_USAGE;
-    }
     if (options->topology && options->elastic) {
         ls_error("--topology",
                  "'%s': an elastic training has no fixed number of ranks that a topology could be "

@@ -123,6 +123,7 @@ static enum ls_status create_members(struct ls_driver *driver)
         struct ls_driver_member *member = &driver->members[i];
         member->driver = driver;
         member->index = i;
+        member->completed = driver->options.steps_before;
         member->reduce = calloc(driver->bucket_count, sizeof(struct ls_collective_plan *));
         member->whole = calloc(driver->bucket_count, sizeof(struct ls_collective_plan *));
         member->broadcast = calloc(driver->world, sizeof(struct ls_collective_plan *));

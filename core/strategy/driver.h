@@ -268,6 +268,10 @@ void ls_driver_set_residual(struct ls_driver *driver, uint32_t replica, const fl
 // For the report. Bytes that the filter of a replica needs beside its buffers; 0: there is none.
 uint64_t ls_driver_filter_memory(const struct ls_driver *driver);
 
+// The last step whose updates the replica has made; before the first one, the steps that were made
+// before the driver was opened. [main thread, while the replicas rest]
+uint64_t ls_driver_completed(const struct ls_driver *driver, uint32_t replica);
+
 // For the report. Bytes that rank 0 sends in a step, padding included; where the strategy counts
 // them, their mean; where a filter begins after some steps, those of the last step. Totals do not
 // count.

@@ -44,6 +44,7 @@ struct ls_driver_member {
     uint64_t most_examples, least_examples; // so far, of a global batch and of a share of its own
     bool checked_late; // the sums that the strategy checked are looked at later
     atomic_bool lost;
+    uint64_t completed; // the last step whose updates were made
     // Of the step under way.
     uint64_t step;
     double learning_rate;

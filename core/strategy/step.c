@@ -550,9 +550,16 @@ static enum ls_status apply(struct ls_driver_member *member)
         status = ls_driver_check_sums(member);
     for (uint32_t i = 0; !status && i < member->late_count; i++)
         status = ls_replica_update(member->replica, member->late[i]);
-    if (!status)
-        ls_driver_settle_filter(member);
-    return status ? status : refresh(member);
+    if (status)
+        return status;
+    ls_driver_settle_filter(member);
+    member->completed = member->step;
+    return refresh(member);
+}
+
+uint64_t ls_driver_completed(const struct ls_driver *driver, uint32_t index)
+{
+    return driver->members[index].completed;
 }
 
 // What is recorded as one: both passes, and with the last block what the strategy does at the end.

@@ -7,6 +7,7 @@
 #include "core/base/log.h"
 #include "core/report/report.h"
 #include "core/train/agreement.h"
+#include "core/train/rank_values.h"
 #include "core/run/workers.h"
 
 #include <errno.h>
@@ -35,6 +36,41 @@ bool ls_elastic_may_go_on(const struct ls_fit *fit, enum ls_status status)
            (status == LS_PEER_LOST && ls_cluster_check(run->workers.cluster, NULL) == LS_PEER_LOST);
 }
 
+// What a replica owes is that of the step which it has completed: of a replica that is elsewhere than
+// the first one, whose weights go on, it is dropped.
+static enum ls_status drop_residuals(struct ls_fit *fit, struct ls_session *session)
+{
+    const uint64_t count = session->driver ? ls_driver_residual_count(session->driver) : 0;
+    float *none = count ? calloc(count, sizeof(*none)) : NULL;
+    fit->kept_residuals = count ? session->count : 0;
+    fit->kept_world = count ? ls_cluster_world(session->cluster) : 0;
+    if (count && !none)
+        return LS_OUT_OF_MEMORY;
+    for (uint32_t i = 0; count && i < session->count; i++)
+        if (ls_driver_completed(session->driver, i) != fit->model->steps_done) {
+            ls_driver_set_residual(session->driver, i, none);
+            fit->kept_residuals--;
+        }
+    free(none);
+    return LS_OK;
+}
+
+// Unless a worker was lost before the replicas had it again.
+static enum ls_status keep(struct ls_fit *fit, struct ls_session *session)
+{
+    if (fit->kept.count)
+        return LS_OK;
+    enum ls_status status = drop_residuals(fit, session);
+    if (!status)
+        status = ls_rank_values_keep(session, &fit->kept);
+    fit->kept_steps = fit->done.steps;
+    if (status != LS_OUT_OF_MEMORY)
+        return status;
+    ls_checkpoint_finish(&fit->kept); // the training goes on without
+    fit->kept_residuals = 0;
+    return LS_OK;
+}
+
 // A replica that was in a step has nothing of it: its updates would have been the last of it.
 static enum ls_status bring_to_host(struct ls_fit *fit)
 {
@@ -45,6 +81,8 @@ static enum ls_status bring_to_host(struct ls_fit *fit)
         session->broken = session->broken || atomic_load(&session->aborted); // only to be read
     if (session && (model->ahead || model->states_ahead))
         status = ls_session_take(session, LS_TAKE_ALL);
+    if (session && !status)
+        status = keep(fit, session);
     const enum ls_status closed = ls_session_close(model);
     fit->session = NULL;
     return status ? status : closed;
@@ -109,6 +147,7 @@ enum ls_status ls_elastic_leave(struct ls_fit *fit)
 struct progress {
     uint64_t steps;
     uint32_t has, epoch_ended;
+    uint32_t residuals; // that it has kept
 };
 
 static bool is_further(const struct progress *one, const struct progress *other)
@@ -119,11 +158,25 @@ static bool is_further(const struct progress *one, const struct progress *other)
                                       : one->epoch_ended > other->epoch_ended;
 }
 
+// Of those that replicas owed, which have no owner any more.
+static uint32_t count_lost(const struct ls_fit *fit, const struct progress *all, uint64_t steps)
+{
+    const struct ls_cluster *cluster = fit->run->workers.cluster;
+    uint32_t lost = fit->kept_world;
+    if (ls_cluster_world(cluster) == 1) // one replica alone sends nothing, and so owes nothing
+        return lost;
+    for (uint32_t i = 0; i < ls_cluster_workers(cluster); i++)
+        lost -= all[i].has && all[i].steps == steps ? all[i].residuals : 0;
+    return lost;
+}
+
 static enum ls_status find_furthest(struct ls_fit *fit, uint32_t *out)
 {
     const uint32_t workers = ls_cluster_workers(fit->run->workers.cluster);
-    const struct progress mine = {
-        .steps = fit->done.steps, .has = !fit->joined, .epoch_ended = fit->done.epoch_ended};
+    const struct progress mine = {.steps = fit->done.steps,
+                                  .has = !fit->joined,
+                                  .epoch_ended = fit->done.epoch_ended,
+                                  .residuals = fit->kept_residuals};
     struct progress *all = calloc(workers, sizeof(*all));
     if (!all)
         return LS_OUT_OF_MEMORY;
@@ -133,6 +186,8 @@ static enum ls_status find_furthest(struct ls_fit *fit, uint32_t *out)
     for (uint32_t i = 1; !status && i < workers; i++)
         if (is_further(&all[i], &all[*out]))
             *out = i;
+    if (!status && fit->changed_ns)
+        fit->changes[fit->change_count - 1].residuals_lost = count_lost(fit, all, all[*out].steps);
     free(all);
     return status;
 }
@@ -228,5 +283,14 @@ enum ls_status ls_elastic_go_on(struct ls_fit *fit)
         note_continued(fit);
     ls_workers_note_met(run);
     fit->joined = fit->joined && status;
+    return status;
+}
+
+enum ls_status ls_elastic_begin(struct ls_fit *fit)
+{
+    enum ls_status status = ls_checkpoints_begin(fit);
+    if (!status && fit->kept.count && fit->kept_steps == fit->done.steps)
+        status = ls_rank_values_put_back(fit->session, true, &fit->kept);
+    ls_checkpoint_finish(&fit->kept);
     return status;
 }

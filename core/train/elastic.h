@@ -15,12 +15,18 @@ bool ls_elastic_is_new(const struct ls_fit *fit);
 // and the training is elastic.
 bool ls_elastic_may_go_on(const struct ls_fit *fit, enum ls_status status);
 
-// The model comes to the host as the first replica has it, the session is closed, and the workers
-// form anew.
+// The model comes to the host as the first replica has it, what each replica has of its own is kept
+// in memory, the session is closed, and the workers form anew.
 LS_STATUS ls_elastic_leave(struct ls_fit *fit);
 
 // All workers of the new generation, new ones too: the model and the fit become those of the most
 // advanced. Then the fit is planned, and prepared, again.
 LS_STATUS ls_elastic_go_on(struct ls_fit *fit);
+
+// When it is prepared: callbacks and replicas get what they had. A replica that was lost takes with
+// it what it owed to the sums of gradients. One that had not completed the step that others have
+// does not know what of it they have got, and drops it; the report counts both. A new one owes
+// nothing.
+LS_STATUS ls_elastic_begin(struct ls_fit *fit);
 
 #endif

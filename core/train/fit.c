@@ -334,6 +334,7 @@ static enum ls_status finish(struct ls_fit *fit)
     ls_history_finish(&fit->history);
     free(fit->hashes);
     free(fit->changes);
+    ls_checkpoint_finish(&fit->kept);
     free(fit->done.counts);
     free(fit->done.step_counts);
     free(fit->done.counts_before);
@@ -355,7 +356,7 @@ static enum ls_status train(struct ls_fit *fit)
     if (status)
         return status;
     if (fit->begun)
-        status = ls_checkpoints_begin(fit);
+        status = ls_elastic_begin(fit);
     else {
         fit->done.steps_before = fit->done.steps_reached =
             fit->model->steps_done; // preparing may have taken some back

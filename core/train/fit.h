@@ -86,6 +86,12 @@ struct ls_fit {
     struct ls_report_change *changes; // of the workers, in their order
     size_t change_count;
     uint64_t changed_ns; // when the last one began; 0: the training has continued since
+    // What the replicas of this worker have of their own (rank_values.h), while they have no
+    // session: after so many steps, with what so many of them owed, of so many in the whole world
+    // that owed something.
+    struct ls_checkpoint_image kept;
+    uint64_t kept_steps;
+    uint32_t kept_residuals, kept_world;
 };
 
 // As ls_fit, but may fail without a message (calls.c).

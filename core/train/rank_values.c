@@ -82,20 +82,20 @@ static float *find_state(const struct moving *moving)
                                         LS_BUFFER_STATE + moving->number));
 }
 
+// Of sums of gradients, or under rounds of differences of weights: those are in other units.
 static bool has_residuals(const struct ls_session *session)
 {
-    return session->driver && ls_driver_residual_count(session->driver);
+    return session->driver && ls_driver_residual_count(session->driver) > 0;
 }
 
-// Of gradients; under rounds, of differences of weights.
 static uint32_t count_residuals(const struct ls_session *session)
 {
-    return has_residuals(session) && !ls_driver_has_rounds(session->driver);
+    return has_residuals(session) && !has_rounds(session);
 }
 
-static uint32_t count_differences(const struct ls_session *session)
+static uint32_t count_round_residuals(const struct ls_session *session)
 {
-    return has_residuals(session) && ls_driver_has_rounds(session->driver);
+    return has_residuals(session) && has_rounds(session);
 }
 
 static float *copy_residual(const struct moving *moving)
@@ -116,8 +116,8 @@ static const struct kind kinds[] = {
     {"round/optimizer", ROUND | NUMBERED | NOT_FIRST, count_states, find_state, NULL, 0, 0},
     {"round/momentum", ROUND | EQUAL, count_rounds, find_round, NULL, 0, LS_ROUND_MOMENTUM},
     {"round/difference", ROUND | EQUAL, count_rounds, find_round, NULL, 0, LS_ROUND_DIFFERENCE},
+    {"round/residual", DIVIDED, count_round_residuals, copy_residual, put_residual, 0, 0},
     {"filter/residual", DIVIDED, count_residuals, copy_residual, put_residual, 0, 0},
-    {"round/residual", DIVIDED, count_differences, copy_residual, put_residual, 0, 0},
 };
 // clang-format on
 #define KINDS (sizeof(kinds) / sizeof(kinds[0]))
@@ -509,14 +509,13 @@ static void warn_of_residuals(const struct ls_session *session, const struct ls_
     const bool earlier = ls_safetensors_find(file, EARLIER_RESIDUAL);
     const bool unused =
         (ls_safetensors_find(file, "filter/residual_0") && !count_residuals(session)) ||
-        (ls_safetensors_find(file, "round/residual_0") && !count_differences(session));
+        (ls_safetensors_find(file, "round/residual_0") && !count_round_residuals(session));
     if (earlier || unused)
-        ls_warn(
-            SCOPE, "what replicas owed to the sums of gradients (--compress) is left out: %s",
-            earlier
-                ? "an earlier version has written it, in the order of its device"
-                : "this training has no filter at work, or one that sums differences of weights "
-                  "in place of gradients, or the reverse");
+        ls_warn(SCOPE, "what replicas owed to the sums of gradients (--compress) is left out: %s",
+                earlier ? "an earlier version has written it, in the order of its device"
+                : has_residuals(session)
+                    ? "this strategy sums gradients and the other one differences, or the reverse"
+                    : "this training has no filter at work");
 }
 
 enum ls_status ls_rank_values_resume(struct ls_session *session, const struct ls_safetensors *file)

@@ -300,7 +300,7 @@ class Compress(ProgramTest):
     def test_what_cannot_be_compressed_is_refused_by_name(self):
         for more, says in ((("--strategy=central-storage",), "strategy 'central-storage'"),
                            (("--strategy=parameter-server",), "strategy 'parameter-server'"), (("--wire=bfloat16",), "--wire"),
-                           (("--reproducible",), "--reproducible"), (("--elastic=1:2",), "--elastic")):
+                           (("--reproducible",), "--reproducible")):
             with self.subTest(says):
                 self.refused(USAGE, "train", *self.options(1, "--replicas=2", "--compress=int8", *more), says=(says,))
         for text, code, says in (("int8:block=0", USAGE, "block=0: expected 1 to"), ("topk:fraction=2", USAGE, "fraction=2"),

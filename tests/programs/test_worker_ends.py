@@ -340,7 +340,7 @@ class ElasticWorkers(Workers):
             self.assertAlmostEqual(one, other, delta=1e-5, msg=f"step {step + 1}")
         self.check_epochs(report, whole)
 
-    def lines_of_the_chief(self):
+    def lines_of_the_chief(self, number=0):
         """What it prints, and when; a list that grows while it trains."""
         lines = []
 
@@ -348,7 +348,7 @@ class ElasticWorkers(Workers):
             for line in stream:
                 lines.append((time.monotonic(), line))
 
-        threading.Thread(target=read, args=(self.processes[0].stdout,), daemon=True).start()
+        threading.Thread(target=read, args=(self.processes[number].stdout,), daemon=True).start()
         return lines
 
     def await_lines(self, lines, count):
@@ -428,6 +428,44 @@ class Elastic(ElasticWorkers):
         times = [when for when, line in lines if " - step " in line]
         self.assertGreater(len(times), 1400)
         self.assertLess(max(after - before for before, after in zip(times, times[1:])), 3 if SANITIZE == "none" else 30)
+
+
+class ElasticFilter(ElasticWorkers):
+    OPTIONS = ("--model=mlp", "--dataset=synthetic:shape=4x4x1,classes=10,examples=30000", "--threads=1", "--batch=60", "--epochs=1",
+               "--optimizer=sgd:learning_rate=0.0001", "--validation=off", "--compress=topk:fraction=1e-9")
+
+    def owed(self, name):
+        """The squares of what each rank owes, added up."""
+        found = tensors(os.path.join(self.path("checkpoints"), name))
+        ranks = sum(one.startswith("filter/residual_") for one in found)
+        return [sum(value * value for value in found[f"filter/residual_{rank}"][1]) for rank in range(ranks)]
+
+    def test_survivors_keep_what_they_owe(self):
+        """One element of each variable is delivered in a step, and weights hardly change, so what a replica owes grows with each step."""
+        self.start_elastic(3, "--log-every=1", "--checkpoint-dir=checkpoints", "--checkpoint-steps=20", "--checkpoint-keep=99",
+                           "--checkpoint-name={step}")
+        self.await_lines(self.lines_of_the_chief(), 110)
+        self.processes[0].kill()
+        self.processes[0].wait(SECONDS)
+        self.await_lines(self.lines_of_the_chief(1), 60)
+        self.add(0, 3, LOCKSTEP_JOIN="1")
+        for process in self.processes:
+            process.wait(SECONDS)
+        self.assertEqual([process.returncode for process in self.processes], [-signal.SIGKILL, DONE, DONE, DONE])
+        report = self.report("elastic.json")
+        self.assertEqual((report["status"], len(report["losses"]), len(set(report["parameter_hashes"]))), ("done", 500, 1))
+        loss, join = report["elastic"]
+        self.assertEqual((loss["lost"], loss["joined"], join["lost"], join["joined"], join["residuals_lost"]), (1, 0, 0, 1, 0))
+        self.assertIn(loss["residuals_lost"], (1, 2))  # one of both may not have completed the last step
+
+        names = sorted((name for name in os.listdir(self.path("checkpoints")) if name.endswith(".safetensors")), key=lambda name: (int(name.split(".")[0]), len(name)))
+        owed = [self.owed(name) for name in names]
+        lost, joined = (next(i for i in range(1, len(owed)) if len(owed[i]) == ranks and len(owed[i - 1]) == 5 - ranks) for ranks in (2, 3))
+        kept = sum(after >= 0.9 * before for before, after in zip(owed[lost - 1][1:], owed[lost]))
+        self.assertEqual(kept, 3 - loss["residuals_lost"])
+        self.assertLess(owed[joined][2], 0.5 * max(owed[joined]))  # it began with nothing
+        self.assertTrue(all(after >= 0.9 * before for before, after in zip(owed[joined - 1], owed[joined])))
+        self.assertGreater(len(owed) - joined, 5)
 
 
 class ChiefComesBack(ElasticWorkers):
