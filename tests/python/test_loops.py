@@ -5,7 +5,7 @@ import os
 
 import numpy_python
 import numpy
-from support import ProgramTest, main
+from support import ProgramTest, main, tensors
 
 import lockstep
 from lockstep import layers, ops
@@ -92,6 +92,23 @@ class Loops(ProgramTest):
             by_hand.set_weights(weights)
             self.steps(by_hand, self.y, step, 1)
             self.assertTrue(all(numpy.isfinite(weight).all() for weight in by_hand.get_weights()))
+
+    def test_another_batch_keeps_what_is_owed(self):
+        """Weights hardly change, so that one step owes what two steps owe more than the other one. Each delivers an element of each kernel."""
+        def fit(model, folder, count):
+            model.fit(self.x[:count], self.y[:count], batch_size=count, verbose=0, checkpoints=self.path(folder))
+            name, = (name for name in os.listdir(self.path(folder)) if name.endswith(".safetensors"))
+            found = tensors(os.path.join(self.path(folder), name))
+            return sum(numpy.array(found[f"filter/residual_{rank}"][1]) for rank in range(2))
+
+        one, other = (lockstep.Sequential([layers.Input((8,)), layers.Dense(16, "relu"), layers.Dense(2)], strategy="ring", replicas=2,
+                                          threads=1, seed=3, device="cpu", compress="topk:fraction=1e-9") for _ in range(2))
+        for model in (one, other):
+            model.compile("sgd:learning_rate=1e-6", "mean_squared_error")
+        first, both, second = fit(one, "first", 4), fit(one, "both", 200), fit(other, "second", 200)
+        self.assertGreater(numpy.abs(first).max(), 1e-3)
+        different = numpy.abs(both - first - second) > 1e-4 * numpy.abs(both).max()
+        self.assertLessEqual(different.sum(), 3 * 2 * 2)
 
     def test_with_a_logical_shard_for_each_replica(self):
         results = []
