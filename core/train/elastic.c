@@ -204,6 +204,8 @@ static enum ls_status write_state(struct ls_fit *fit, int fd, uint64_t *bytes)
     struct ls_checkpoint_image image = {0};
     struct stat about;
     enum ls_status status = ls_checkpoints_take(fit, fit->done.epoch_ended, &image);
+    if (!status && fit->kept_steps == fit->done.steps)
+        status = ls_rank_values_share(&fit->kept, &image);
     if (!status)
         status = ls_checkpoint_write_to(&image, fd, "the state of the training", false);
     ls_checkpoint_finish(&image);

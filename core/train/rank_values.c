@@ -343,6 +343,28 @@ enum ls_status ls_rank_values_keep(struct ls_session *session, struct ls_checkpo
     return status;
 }
 
+static bool is_of_one_rank(const char *name)
+{
+    bool own = false;
+    for (size_t i = 0; i < KINDS; i++)
+        own = own || (!(kinds[i].flags & EQUAL) &&
+                      strncmp(name, kinds[i].name, strlen(kinds[i].name)) == 0);
+    return own;
+}
+
+enum ls_status ls_rank_values_share(const struct ls_checkpoint_image *kept,
+                                    struct ls_checkpoint_image *image)
+{
+    enum ls_status status = LS_OK;
+    for (size_t i = 0; !status && i < kept->count; i++) {
+        const struct ls_saved_tensor *tensor = &kept->tensors[i];
+        if (!is_of_one_rank(tensor->name))
+            status =
+                ls_checkpoint_add(image, tensor->name, tensor->data, (uint64_t)tensor->dims[0]);
+    }
+    return status;
+}
+
 // ---- From a file, or from what was kept ----
 
 struct source {
