@@ -55,10 +55,10 @@ static enum ls_status drop_residuals(struct ls_fit *fit, struct ls_session *sess
     return LS_OK;
 }
 
-// Unless a worker was lost before the replicas had it again.
+// Unless a worker was lost before the replicas had it again, or before they had anything.
 static enum ls_status keep(struct ls_fit *fit, struct ls_session *session)
 {
-    if (fit->kept.count)
+    if (fit->kept.count || !fit->begun)
         return LS_OK;
     enum ls_status status = drop_residuals(fit, session);
     if (!status)
