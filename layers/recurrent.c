@@ -5,7 +5,6 @@
 
 #include "core/base/keras_names.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 enum { MOST_CELLS = 15 }; // one above the other

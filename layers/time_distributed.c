@@ -11,35 +11,84 @@ static const char *const arguments[] = {"inputs", "mask", NULL};
 
 enum { MOST_STEPS = 1024 }; // of layers that take one after the other
 
+// Layers that act on the last dimension alone, and those that need a step at a time. None has a state.
 static const struct ls_layer_kind *const of_features[] = {
-    &ls_layer_dense,    &ls_layer_activation, &ls_layer_relu,    &ls_layer_leaky_relu,
-    &ls_layer_elu,      &ls_layer_softmax,    &ls_layer_dropout, &ls_layer_gaussian_noise,
-    &ls_layer_identity, &ls_layer_embedding,
+    &ls_layer_dense,
+    &ls_layer_activation,
+    &ls_layer_relu,
+    &ls_layer_leaky_relu,
+    &ls_layer_elu,
+    &ls_layer_softmax,
+    &ls_layer_dropout,
+    &ls_layer_gaussian_noise,
+    &ls_layer_identity,
+    &ls_layer_embedding,
+    NULL,
 };
+static const struct ls_layer_kind *const of_steps[] = {
+    &ls_layer_dropout, // with noise_shape
+    &ls_layer_conv1d,
+    &ls_layer_conv2d,
+    &ls_layer_conv2d_transpose,
+    &ls_layer_depthwise_conv2d,
+    &ls_layer_separable_conv2d,
+    &ls_layer_max_pooling1d,
+    &ls_layer_max_pooling2d,
+    &ls_layer_average_pooling1d,
+    &ls_layer_average_pooling2d,
+    &ls_layer_global_average_pooling1d,
+    &ls_layer_global_average_pooling2d,
+    &ls_layer_global_max_pooling1d,
+    &ls_layer_global_max_pooling2d,
+    &ls_layer_zero_padding1d,
+    &ls_layer_zero_padding2d,
+    &ls_layer_cropping1d,
+    &ls_layer_cropping2d,
+    &ls_layer_up_sampling1d,
+    &ls_layer_up_sampling2d,
+    &ls_layer_flatten,
+    &ls_layer_reshape,
+    &ls_layer_permute,
+    &ls_layer_repeat_vector,
+    &ls_layer_prelu,
+    &ls_layer_layer_normalization,
+    &ls_layer_group_normalization,
+    &ls_layer_spatial_dropout2d,
+    &ls_layer_rescaling,
+    &ls_layer_simple_rnn,
+    &ls_layer_lstm,
+    &ls_layer_gru,
+    &ls_layer_rnn,
+    &ls_layer_bidirectional,
+    NULL,
+};
+
+static const struct ls_layer_kind *find(const struct ls_layer_kind *const *kinds,
+                                        const char *class_name)
+{
+    while (*kinds && strcmp((*kinds)->class_name, class_name) != 0)
+        kinds++;
+    return *kinds;
+}
 
 static const struct ls_layer_kind *find_kind(struct ls_config *c, const char *class_name)
 {
     if (!class_name)
         return NULL;
-    for (size_t i = 0; ls_layer_kinds[i]; i++)
-        if (strcmp(ls_layer_kinds[i]->class_name, class_name) == 0 &&
-            ls_layer_kinds[i] != &ls_layer_batch_normalization &&
-            ls_layer_kinds[i] != &ls_layer_input && ls_layer_kinds[i]->least_inputs <= 1)
-            return ls_layer_kinds[i];
-    ls_config_fail(c, "layer",
-                   "%.60s on each step is not supported; a model inside is written as one "
-                   "TimeDistributed for each of its layers",
-                   class_name);
-    return NULL;
+    const struct ls_layer_kind *kind = find(of_features, class_name);
+    kind = kind ? kind : find(of_steps, class_name);
+    if (!kind)
+        ls_config_fail(c, "layer",
+                       "%.60s on each step is not supported; a model inside is written as one "
+                       "TimeDistributed for each of its layers",
+                       class_name);
+    return kind;
 }
 
 static bool takes_all_steps(const struct ls_layer_kind *kind, const json_t *config)
 {
     const json_t *shape = json_object_get(config, "noise_shape");
-    for (size_t i = 0; i < sizeof(of_features) / sizeof(of_features[0]); i++)
-        if (of_features[i] == kind)
-            return !shape || json_is_null(shape);
-    return false;
+    return find(of_features, kind->class_name) && (!shape || json_is_null(shape));
 }
 
 // x (B, T, ...) -> step t (B, ...)
