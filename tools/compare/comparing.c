@@ -4,10 +4,10 @@
 
 #include "core/base/log.h"
 #include "core/report/report.h"
+#include "core/run/networks.h"
 #include "tools/number_list.h"
 #include "tools/compare/simulated.h"
 #include "tools/run_options.h"
-#include "tools/simulate/networks.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -9,7 +9,7 @@
 #include "tools/compare/list.h"
 #include "tools/compare/race.h"
 #include "tools/compare/yardstick.h"
-#include "tools/simulate/network.h"
+#include "core/topology/network.h"
 
 #define COUNTS_MOST 16
 

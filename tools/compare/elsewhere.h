@@ -12,7 +12,7 @@
 
 #include "core/loader/loader.h"
 #include "tools/compare/recording.h"
-#include "tools/simulate/network.h"
+#include "core/topology/network.h"
 
 struct compare_step_time {
     double seconds; // of a step, the mean

@@ -5,7 +5,7 @@
 
 #include "tools/compare/comparison.h"
 #include "tools/compare/race.h"
-#include "tools/simulate/network.h"
+#include "core/topology/network.h"
 
 // Whether the network has room for so many ranks. LS_BAD_INPUT, logged.
 LS_STATUS compare_network_fits(const struct ls_network *network, uint32_t world);
