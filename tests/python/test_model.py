@@ -1253,7 +1253,7 @@ class Errors(ModelTest):
             self.assertNotIn("lockstep: error", caught.exception.message)
         self.assertTrue(issubclass(lockstep.UsageError, ValueError))
         for option in ("replica", "python", "stuck"):  # the last two are the package's own
-            with self.assertRaisesRegex(TypeError, f"there is no option '{option}'; (did you mean .*=. )?there are: model, .*strategy, .*, reproducible$"):
+            with self.assertRaisesRegex(TypeError, f"there is no option '{option}'; (did you mean .*=. )?there are: model, .*strategy, .*, topology$"):
                 lockstep.Model("cnn", **{option: 0})
         with self.assertRaisesRegex(TypeError, "there is no option 'batch'; did you mean batch_size=. there are: x, y, batch_size, "):
             small().fit(self.x, self.y, batch=3)
