@@ -190,6 +190,10 @@ static bool is_in(const char *name, const char *const *names)
     return false;
 }
 
+#define MASK_IS_REFUSED                                                    \
+    "the input has a mask (mask_zero or Masking), which this layer would " \
+    "obey in Keras; this is not supported: remove the mask"
+
 // The number of tensors, and arguments that the layer does not look at.
 static void check_arguments(struct ls_config *config, const struct ls_layer_kind *kind,
                             const struct use *use)
@@ -203,6 +207,11 @@ static void check_arguments(struct ls_config *config, const struct ls_layer_kind
     size_t i;
     char text[SHOWN];
 
+    // As functional models of Keras 3 have it.
+    if (kind->mask == LS_MASK_REFUSED && use->json && json_object_get(use->json->kwargs, "mask")) {
+        config->status = ls_graph_fail(config->graph, input, MASK_IS_REFUSED);
+        return;
+    }
     if (count < least || count > most)
         config->status = ls_graph_fail(
             config->graph, input, "node %u: expected %s %u input tensor%s, got %u", use->node,
@@ -297,9 +306,13 @@ static enum ls_status pass_mask(struct ls_graph *graph, const struct ls_layer_ki
 
     for (uint32_t i = 0; kind->mask == LS_MASK_REFUSED && i < use->input_count; i++)
         if (use->inputs[i]->mask)
+            return ls_graph_fail(graph, use->inputs[i], MASK_IS_REFUSED);
+    for (uint32_t i = 0; kind->mask == LS_MASK_PASSES && i < use->input_count; i++)
+        if (use->outputs[0] && use->inputs[i]->mask &&
+            use->inputs[i]->mask->shape.dims[1] != use->outputs[0]->shape.dims[1])
             return ls_graph_fail(graph, use->inputs[i],
-                                 "the input has a mask (mask_zero or Masking), which this layer "
-                                 "would obey in Keras; this is not supported: remove the mask");
+                                 "the input has a mask (mask_zero or Masking) of other steps than "
+                                 "the output; this is not supported: remove the mask");
     for (uint32_t i = 1; mask && i < use->input_count && !status; i++) {
         struct ls_tensor *other = use->inputs[i]->mask;
         if (other && other != mask && ls_shape_equal(&other->shape, &mask->shape))
@@ -692,17 +705,17 @@ static enum ls_status call_model(const struct run *outer, struct use *use)
     const char *key;
     json_t *value;
 
-    if (use->input_count != expected && !is_said(outer))
-        return LS_BAD_INPUT;
-    if (use->input_count != expected)
-        return ls_model_json_fail(model, "node %u: expected %u input tensor%s, got %u", use->node,
-                                  expected, expected == 1 ? "" : "s", use->input_count);
     json_object_foreach(use->json ? use->json->kwargs : NULL, key, value)
     {
         if (strcmp(key, "inputs") != 0)
             return ls_model_json_fail(model, "node %u: argument '%.100s' is not supported",
                                       use->node, key);
     }
+    if (use->input_count != expected && !is_said(outer))
+        return LS_BAD_INPUT;
+    if (use->input_count != expected)
+        return ls_model_json_fail(model, "node %u: expected %u input tensor%s, got %u", use->node,
+                                  expected, expected == 1 ? "" : "s", use->input_count);
     const struct run run = {
         .builder = outer->builder,
         .model = model,

@@ -99,10 +99,10 @@ static enum ls_status pool_all(struct ls_graph *graph, uint32_t function,
         return c.status;
     if (input->shape.ndims != 3)
         return ls_graph_fail(graph, input, "expected 3 dimensions: batch, steps, channels");
+    struct ls_tensor *mask = function == LS_REDUCE_TO_MEAN ? ls_call_mask(call, 1) : NULL;
     const enum ls_status status =
-        function == LS_REDUCE_TO_MEAN && ls_call_mask(call)
-            ? masked_mean(graph, input, ls_call_mask(call), &pooled)
-            : ls_graph_add(graph, LS_OP_REDUCE, &reduction, &input, 1, NULL, &pooled);
+        mask ? masked_mean(graph, input, mask, &pooled)
+             : ls_graph_add(graph, LS_OP_REDUCE, &reduction, &input, 1, NULL, &pooled);
     if (status)
         return status;
     const struct ls_shape flat = {.ndims = 2, .dims = {LS_BATCH, input->shape.dims[2]}};

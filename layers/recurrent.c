@@ -8,6 +8,7 @@
 #include <string.h>
 
 enum { MOST_CELLS = 15 }; // one above the other
+enum { MASK = 2 }; // its position among the arguments of a call
 
 #define CELL_KEYS                                                                              \
     "units", "activation", "use_bias", "kernel_initializer", "recurrent_initializer",          \
@@ -204,9 +205,9 @@ static void read_sequence(struct ls_config *c, const char *class_name, struct se
 
 // ---- Operations ----
 
-struct ls_tensor *ls_call_mask(const struct ls_layer_call *call)
+struct ls_tensor *ls_call_mask(const struct ls_layer_call *call, size_t position)
 {
-    struct ls_tensor *mask = ls_call_tensor(call, ls_call_argument(call, LS_BY_NAME, "mask"));
+    struct ls_tensor *mask = ls_call_tensor(call, ls_call_argument(call, position, "mask"));
     return mask || call->input_count > 1 ? mask : call->inputs[0]->mask;
 }
 
@@ -214,7 +215,7 @@ struct ls_tensor *ls_call_mask(const struct ls_layer_call *call)
 static uint32_t find_states(const struct ls_layer_call *call,
                             struct ls_tensor *states[static LS_LAYER_INPUTS])
 {
-    const struct ls_tensor *mask = ls_call_tensor(call, ls_call_argument(call, LS_BY_NAME, "mask"));
+    const struct ls_tensor *mask = ls_call_tensor(call, ls_call_argument(call, MASK, "mask"));
     uint32_t count = 0;
     for (uint32_t i = 1; i < call->input_count; i++)
         if (call->inputs[i] != mask)
@@ -252,10 +253,11 @@ static enum ls_status add_start(struct ls_graph *graph, const struct cell *cell,
     const struct ls_shape none = {.ndims = 3, .dims = {1, cell->states, cell->units}};
     const struct ls_shape one = {.ndims = 3, .dims = {LS_BATCH, 1, cell->units}};
     struct ls_tensor *states[2] = {NULL};
-    enum ls_status status = LS_OK;
 
+    // Always made: other calls of the layer may be given no states.
+    enum ls_status status = ls_graph_constant(graph, "start", &none, 0, out);
     if (!given)
-        return ls_graph_constant(graph, "start", &none, 0, out);
+        return status;
     for (int64_t i = 0; i < cell->states && !status; i++) {
         if (given[i]->shape.ndims != 2 || given[i]->shape.dims[1] != cell->units)
             return ls_graph_fail(graph, given[i], "initial_state: expected states of %lld units",
@@ -323,7 +325,7 @@ static enum ls_status run_sequence(struct ls_graph *graph, const struct sequence
                                    const struct ls_layer_call *call, struct ls_tensor *const *given,
                                    struct ls_tensor **outputs)
 {
-    struct ls_tensor *x = call->inputs[0], *mask = ls_call_mask(call), *y;
+    struct ls_tensor *x = call->inputs[0], *mask = ls_call_mask(call, MASK), *y;
     const char *outer = graph->part; // of a layer that has this one inside
     const uint32_t direction = s->backwards ? LS_SEQUENCE_BACKWARDS : 0;
     enum ls_status status = LS_OK;
@@ -363,7 +365,7 @@ static enum ls_status run_sequence(struct ls_graph *graph, const struct sequence
 static enum ls_status check_input(const struct ls_graph *graph, const struct ls_layer_call *call,
                                   uint32_t states, uint32_t given)
 {
-    const struct ls_tensor *x = call->inputs[0], *mask = ls_call_mask(call);
+    const struct ls_tensor *x = call->inputs[0], *mask = ls_call_mask(call, MASK);
     if (x->shape.ndims != 3)
         return ls_graph_fail(graph, x, "expected 3 dimensions: batch, steps, features");
     if (given != 0 && given != states)

@@ -132,8 +132,8 @@ static enum ls_status call_steps(struct ls_graph *graph, struct ls_layer_call *i
                                  struct ls_tensor *x, struct ls_tensor **out)
 {
     const int64_t steps = x->shape.dims[1];
-    const uint32_t reused = graph->reused;
     const bool reusing = graph->reusing;
+    const uint32_t reused = reusing ? graph->reused : 0; // else it is still that of a layer before
     enum ls_status status = LS_OK;
 
     if (steps > MOST_STEPS)
@@ -188,7 +188,7 @@ static enum ls_status build(struct ls_graph *graph, const struct ls_layer_call *
                                       : call_steps(graph, &inner, input, outputs);
     graph->part = NULL;
     if (!status && !outputs[0]->mask)
-        outputs[0]->mask = ls_call_mask(call);
+        outputs[0]->mask = ls_call_mask(call, 2);
     ls_add_regularizers(graph, inner.config, first);
     return status;
 }
