@@ -296,6 +296,30 @@ static uint32_t computes_in(const struct builder *builder, const struct ls_layer
     return ls_precision_dtype(own);
 }
 
+// Whether an input has a mask for fewer steps than the output has: they follow each other in time.
+static bool is_longer(const struct use *use)
+{
+    for (uint32_t i = 0; i < use->input_count; i++)
+        if (use->inputs[i]->mask &&
+            use->inputs[i]->mask->shape.dims[1] != use->outputs[0]->shape.dims[1])
+            return true;
+    return false;
+}
+
+// Of sequences one behind the other in time.
+static enum ls_status join_masks(struct ls_graph *graph, const struct use *use)
+{
+    struct ls_tensor *masks[LS_LAYER_INPUTS];
+    for (uint32_t i = 0; i < use->input_count; i++) {
+        masks[i] = use->inputs[i]->mask;
+        if (!masks[i] || masks[i]->shape.ndims != 2)
+            return ls_graph_fail(graph, use->inputs[i],
+                                 "only some of its inputs have a mask of steps (mask_zero or "
+                                 "Masking); this is not supported: remove the masks");
+    }
+    return ls_add_concatenation(graph, masks, use->input_count, 1, &use->outputs[0]->mask);
+}
+
 // The mask of a layer's outputs, where it passes on those of its inputs: where all have one, a step
 // counts that counts in any of them.
 static enum ls_status pass_mask(struct ls_graph *graph, const struct ls_layer_kind *kind,
@@ -307,12 +331,8 @@ static enum ls_status pass_mask(struct ls_graph *graph, const struct ls_layer_ki
     for (uint32_t i = 0; kind->mask == LS_MASK_REFUSED && i < use->input_count; i++)
         if (use->inputs[i]->mask)
             return ls_graph_fail(graph, use->inputs[i], MASK_IS_REFUSED);
-    for (uint32_t i = 0; kind->mask == LS_MASK_PASSES && i < use->input_count; i++)
-        if (use->outputs[0] && use->inputs[i]->mask &&
-            use->inputs[i]->mask->shape.dims[1] != use->outputs[0]->shape.dims[1])
-            return ls_graph_fail(graph, use->inputs[i],
-                                 "the input has a mask (mask_zero or Masking) of other steps than "
-                                 "the output; this is not supported: remove the mask");
+    if (kind == &ls_layer_concatenate && use->outputs[0] && is_longer(use))
+        return join_masks(graph, use);
     for (uint32_t i = 1; mask && i < use->input_count && !status; i++) {
         struct ls_tensor *other = use->inputs[i]->mask;
         if (other && other != mask && ls_shape_equal(&other->shape, &mask->shape))
