@@ -82,14 +82,15 @@ static int32_t host_all_reduce_start(const struct ls_strategy_host *table, uint3
     if (driver->options.shards) // integers were added before the strategy heard of them
         return LS_OK;
     say_bucket(driver, member, bucket);
-    if (ls_driver_filtered(member, bucket))
-        return (int32_t)ls_driver_begin_filtered(member, ls_driver_filtered(member, bucket));
     if (ls_driver_filters(driver) && !member->filtered)
         return (int32_t)ls_driver_refuse_filter(member->driver,
                                                 "has parts or rounds and sums whole buckets, too");
     struct ls_collective_plan *whole = member->whole[bucket], *reduce = member->reduce[bucket];
+    struct ls_filtered *filtered = ls_driver_filtered(member, bucket);
     enum ls_status status = bucket == 0 ? start_counts(member) : LS_OK;
-    if (!status && whole)
+    if (status || filtered)
+        return (int32_t)(status ? status : ls_driver_begin_filtered(member, filtered));
+    if (whole)
         status = ls_collective_start(whole);
     return (int32_t)(status || !reduce ? status : ls_collective_start(reduce));
 }
@@ -104,11 +105,12 @@ static int32_t host_all_reduce_wait(const struct ls_strategy_host *table, uint32
         return LS_FAILED;
     if (driver->options.shards)
         return LS_OK;
-    if (ls_driver_filtered(member, bucket))
-        return (int32_t)ls_driver_finish_filtered(member, ls_driver_filtered(member, bucket));
     struct ls_collective_plan *whole = member->whole[bucket], *reduce = member->reduce[bucket];
+    struct ls_filtered *filtered = ls_driver_filtered(member, bucket);
     enum ls_status status = bucket == 0 ? wait_for_counts(member) : LS_OK;
-    if (!status && whole)
+    if (status || filtered)
+        return (int32_t)(status ? status : ls_driver_finish_filtered(member, filtered));
+    if (whole)
         status = ls_collective_wait(whole);
     return (int32_t)(status || !reduce ? status : ls_collective_wait(reduce));
 }

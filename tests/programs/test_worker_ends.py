@@ -467,6 +467,43 @@ class ElasticFilter(ElasticWorkers):
         self.assertTrue(all(after >= 0.9 * before for before, after in zip(owed[joined - 1], owed[joined])))
         self.assertGreater(len(owed) - joined, 5)
 
+    def test_metrics_are_those_of_a_training_that_is_not_elastic(self):
+        """Counts of metrics travel in each step, beside what the filter sums."""
+        self.OPTIONS = (*self.OPTIONS[:-1], "--steps=20", "--metrics=accuracy,sparse_top_k_categorical_accuracy:k=3")
+        for compress in ("int8", "powersgd:rank=2,start=5"):
+            whole = self.train(*self.OPTIONS, "--replicas=2", "--strategy=ring", "--compress=" + compress)
+            self.start_elastic(2, "--compress=" + compress)
+            codes, errors = self.finish()
+            self.assertEqual(codes, [DONE, DONE], errors)
+            report = self.report("elastic.json")
+            self.assertEqual(report["parameter_hashes"], whole["parameter_hashes"])
+            self.check_epochs(report, whole)
+
+    def test_what_a_filter_has_learnt_goes_to_a_worker_that_joins(self):
+        """The thin matrices of powersgd, which are equal on all ranks, and not lost with one of them."""
+        self.OPTIONS = (*self.OPTIONS[:-1], "--compress=powersgd:rank=2,start=2")
+        self.start_elastic(3, "--log-every=1", "--checkpoint-dir=checkpoints", "--checkpoint-steps=20", "--checkpoint-keep=99",
+                           "--checkpoint-name={step}")
+        self.await_lines(self.lines_of_the_chief(), 50)
+        self.processes[0].kill()
+        self.processes[0].wait(SECONDS)
+        self.await_lines(self.lines_of_the_chief(1), 60)
+        self.add(0, 3, LOCKSTEP_JOIN="1")
+        errors = [process.communicate(timeout=SECONDS)[1] for process in self.processes[2:]]
+        self.processes[1].wait(SECONDS)
+        errors.append(self.processes[1].stderr.read())
+        self.assertEqual([process.returncode for process in self.processes], [-signal.SIGKILL, DONE, DONE, DONE], errors)
+        for text in errors:
+            self.assertNotIn("left out", text)
+        report = self.report("elastic.json")
+        self.assertEqual((report["status"], len(report["losses"]), len(set(report["parameter_hashes"]))), ("done", 500, 1))
+        self.assertEqual([(change["lost"], change["joined"]) for change in report["elastic"]], [(1, 0), (0, 1)])
+        found = [tensors(os.path.join(self.path("checkpoints"), name)) for name in os.listdir(self.path("checkpoints")) if name.endswith(".safetensors")]
+        keys = {name for one in found for name in one if name.startswith("filter/shared_")}
+        self.assertEqual(len(keys), 1, keys)
+        for one in found:
+            self.assertTrue(any(one[key][1] != (0.0,) * len(one[key][1]) for key in keys))
+
 
 class ChiefComesBack(ElasticWorkers):
     def test_the_chief_is_stopped_and_another_worker_keeps_the_checkpoints(self):
