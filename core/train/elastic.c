@@ -147,27 +147,36 @@ enum ls_status ls_elastic_leave(struct ls_fit *fit)
 struct progress {
     uint64_t steps;
     uint32_t has, epoch_ended;
+    uint32_t kept; // it has what its replicas had of their own after these steps
     uint32_t residuals; // that it has kept
 };
 
+// Of those that are as far, one that has what is the same on all ranks, for those that have not.
 static bool is_further(const struct progress *one, const struct progress *other)
 {
     if (!one->has || !other->has)
         return one->has;
-    return one->steps != other->steps ? one->steps > other->steps
-                                      : one->epoch_ended > other->epoch_ended;
+    if (one->steps != other->steps)
+        return one->steps > other->steps;
+    return one->epoch_ended != other->epoch_ended ? one->epoch_ended > other->epoch_ended
+                                                  : one->kept > other->kept;
 }
 
 // Of those that replicas owed, which have no owner any more.
 static uint32_t count_lost(const struct ls_fit *fit, const struct progress *all, uint64_t steps)
 {
     const struct ls_cluster *cluster = fit->run->workers.cluster;
-    uint32_t lost = fit->kept_world;
+    uint32_t kept = 0;
     if (ls_cluster_world(cluster) == 1) // one replica alone sends nothing, and so owes nothing
-        return lost;
+        return fit->kept_world;
     for (uint32_t i = 0; i < ls_cluster_workers(cluster); i++)
-        lost -= all[i].has && all[i].steps == steps ? all[i].residuals : 0;
-    return lost;
+        kept += all[i].has && all[i].steps == steps ? all[i].residuals : 0;
+    return kept < fit->kept_world ? fit->kept_world - kept : 0; // a new worker knows of none
+}
+
+static bool has_kept(const struct ls_fit *fit)
+{
+    return fit->kept.count && fit->kept_steps == fit->done.steps;
 }
 
 static enum ls_status find_furthest(struct ls_fit *fit, uint32_t *out)
@@ -176,7 +185,8 @@ static enum ls_status find_furthest(struct ls_fit *fit, uint32_t *out)
     const struct progress mine = {.steps = fit->done.steps,
                                   .has = !fit->joined,
                                   .epoch_ended = fit->done.epoch_ended,
-                                  .residuals = fit->kept_residuals};
+                                  .kept = has_kept(fit),
+                                  .residuals = has_kept(fit) ? fit->kept_residuals : 0};
     struct progress *all = calloc(workers, sizeof(*all));
     if (!all)
         return LS_OUT_OF_MEMORY;
@@ -204,7 +214,7 @@ static enum ls_status write_state(struct ls_fit *fit, int fd, uint64_t *bytes)
     struct ls_checkpoint_image image = {0};
     struct stat about;
     enum ls_status status = ls_checkpoints_take(fit, fit->done.epoch_ended, &image);
-    if (!status && fit->kept_steps == fit->done.steps)
+    if (!status && has_kept(fit))
         status = ls_rank_values_share(&fit->kept, &image);
     if (!status)
         status = ls_checkpoint_write_to(&image, fd, "the state of the training", false);
@@ -291,7 +301,7 @@ enum ls_status ls_elastic_go_on(struct ls_fit *fit)
 enum ls_status ls_elastic_begin(struct ls_fit *fit)
 {
     enum ls_status status = ls_checkpoints_begin(fit);
-    if (!status && fit->kept.count && fit->kept_steps == fit->done.steps)
+    if (!status && has_kept(fit))
         status = ls_rank_values_put_back(fit->session, true, &fit->kept);
     ls_checkpoint_finish(&fit->kept);
     return status;
