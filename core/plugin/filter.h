@@ -29,7 +29,8 @@
 //
 // What a filter learns from step to step is in shared memory. All ranks must compute the same bits
 // for it. The host keeps it in checkpoints, and what a step has written there that does not count
-// is undone.
+// is undone. It is zeros where the filter begins, which may be again in the middle of a training:
+// after a change of options or of what is summed together, and where no worker is left that had it.
 #ifndef LS_PLUGIN_FILTER_H
 #define LS_PLUGIN_FILTER_H
 
@@ -99,7 +100,7 @@ struct ls_filter_memory {
     float *result; // out: the sum over all ranks; of a reduce-scatter, of the own part
     float *delivered; // out: what of x has gone into it
     uint8_t *scratch; // undefined at first
-    uint8_t *shared; // as the last step left it, before the first one zeros; equal on all ranks
+    uint8_t *shared; // as the last step that counts left it, or zeros; equal on all ranks
 };
 
 // The table of a filter plugin.
