@@ -196,8 +196,11 @@ static enum ls_status find_furthest(struct ls_fit *fit, uint32_t *out)
     for (uint32_t i = 1; !status && i < workers; i++)
         if (is_further(&all[i], &all[*out]))
             *out = i;
-    if (!status && fit->changed_ns)
-        fit->changes[fit->change_count - 1].residuals_lost = count_lost(fit, all, all[*out].steps);
+    if (!status && fit->changed_ns) {
+        const uint32_t lost = count_lost(fit, all, all[*out].steps);
+        fit->changes[fit->change_count - 1].residuals_lost = lost;
+        fit->kept_world -= lost; // the next change, before a step, loses some of the rest
+    }
     free(all);
     return status;
 }
