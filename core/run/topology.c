@@ -149,7 +149,6 @@ static enum ls_status fit_system(struct ls_run_topology *topology, struct ls_clu
     const uint32_t *hosts = ls_cluster_hosts(cluster);
     const uint32_t world = ls_cluster_world(cluster), first = ls_cluster_first_rank(cluster);
     const uint32_t count = ls_cluster_count(cluster);
-    const char *root = getenv("LOCKSTEP_TEST_ROOT"); // of tests: in front of /sys
     struct ls_machine_place *own = calloc(count, sizeof(*own)), *all = calloc(world, sizeof(*all));
     uint32_t before = 0, ranks = 0;
     enum ls_status status = own && all ? LS_OK : LS_OUT_OF_MEMORY;
@@ -158,7 +157,7 @@ static enum ls_status fit_system(struct ls_run_topology *topology, struct ls_clu
         before += hosts[i] == hosts[first] && i < first;
     }
     for (uint32_t i = 0; !status && i < count; i++)
-        ls_machine_look(root ? root : "", before + i, ranks, &own[i]);
+        ls_machine_look("", before + i, ranks, &own[i]);
     if (!status)
         status = ls_cluster_gather(cluster, own, sizeof(*own), all);
     if (!status)
