@@ -318,6 +318,11 @@ static struct ls_trace_track *open_track(struct ls_trace_track *owner, const cha
     return track;
 }
 
+bool ls_trace_has_messages(void)
+{
+    return ls_trace_mine && !ls_trace_mine->trace->options.without_messages;
+}
+
 struct ls_trace_track *ls_trace_open_track(const char *name)
 {
     return ls_trace_mine ? open_track(ls_trace_mine, name) : NULL;

@@ -108,6 +108,9 @@ void ls_trace_move(uint32_t order, const char *process, const char *remark);
 // memory.
 const struct ls_trace_label *ls_trace_keep(const struct ls_trace_label *label);
 
+// Whether messages of collectives are recorded. [any thread]
+bool ls_trace_has_messages(void);
+
 // A further track in the process of the calling thread, for work that the thread does not do
 // itself: transfers under way, a device's stream. If its spans overlap, they are drawn on several
 // tracks of the same name. Only the calling thread writes to it. NULL: nothing is recorded, or no
@@ -129,6 +132,7 @@ struct ls_trace_options {
     uint64_t first_step, last_step; // from 1; 0: no bound
     uint64_t most_spans; // 0: LS_TRACE_SPANS. Recording stops there and keeps the steps so far.
     uint32_t steppers; // threads that will run steps
+    bool without_messages; // of collectives: many at once need much room
 };
 
 // Gives the calling thread a track "main" in a process "worker" until the recording is destroyed;

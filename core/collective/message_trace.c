@@ -57,7 +57,7 @@ void ls_messages_name(struct ls_collective_plan *plan)
 {
     const struct ls_compiled_schedule *compiled = &plan->compiled;
     struct ls_executor_slices *messages = &plan->messages;
-    if (!ls_trace_on() || !plan->executor || !compiled->operation_count)
+    if (!ls_trace_has_messages() || !plan->executor || !compiled->operation_count)
         return;
     messages->labels = calloc(compiled->operation_count, sizeof(*messages->labels));
     messages->posted_ns = calloc(compiled->operation_count, sizeof(*messages->posted_ns));

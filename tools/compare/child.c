@@ -9,6 +9,7 @@
 #include "core/base/clock.h"
 #include "core/base/log.h"
 #include "core/loader/loader.h"
+#include "core/plugin/filter.h"
 #include "core/plugin/strategy.h"
 #include "core/model/model.h"
 #include "core/train/model_calls.h"
@@ -304,6 +305,9 @@ static enum ls_status note_prepared(void *context, const struct ls_fit_state *st
     shared->accuracy = ls_metric_set_has(&state->model->metrics, "accuracy");
     snprintf(shared->device, sizeof(shared->device), "%s", state->model->run->device->plugin->name);
     shared->way = (uint32_t)way_of(life, state);
+    const struct ls_opened_plugin *filter = life->run->filter;
+    const struct ls_filter_interface *filters = filter ? filter->interface : NULL;
+    shared->filter_begins = filters && filters->begins ? filters->begins(filter->host) : 0;
     shared->statistics = statistics_of(state->model->graph);
     shared->dtype = ls_graph_computes_in(state->model->graph, LS_BF16)  ? LS_BF16
                     : ls_graph_computes_in(state->model->graph, LS_F16) ? LS_F16
@@ -511,7 +515,8 @@ static enum ls_status refuse_shards(const struct life *life, const struct ls_gra
 static enum ls_status begin_recording(const struct life *life, struct ls_trace **out)
 {
     const struct ls_trace_options options = {.most_spans = COMPARE_RECORDED_SPANS,
-                                             .steppers = life->entry->replicas};
+                                             .steppers = life->entry->replicas,
+                                             .without_messages = true};
     const bool wanted = life->setting->records && !life->entry->timed && life->place->folder;
     return wanted ? ls_trace_create(&options, out) : LS_OK;
 }

@@ -68,6 +68,7 @@ struct compare_shared {
     uint32_t accuracy; // 1: the model has that metric
     char device[64]; // that it trains on
     uint32_t way; // enum ls_compared_way
+    uint64_t filter_begins; // after so many updates
     uint32_t statistics; // COMPARE_OF_SHARES, COMPARE_SYNCHRONIZED
     uint32_t dtype; // the coarsest that the model computes in: LS_F32, LS_F16, LS_BF16
     // The last turn of a timed run, without its first step, because its caches are cold and its input

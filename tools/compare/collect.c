@@ -361,6 +361,7 @@ static enum ls_status collect_run(const struct compare_race *race,
     if (!runner->ready)
         return LS_OK;
     run->way = (enum ls_compared_way)runner->shared->way;
+    run->filter_begins = runner->shared->filter_begins;
     run->report = read_report(runner);
     // What failed is no result, though it may have trained for a while.
     if (run->status == LS_COMPARED_FAILED)

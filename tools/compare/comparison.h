@@ -80,6 +80,7 @@ struct ls_compared_run {
     enum ls_compared_status status;
     char *reason; // one line; NULL: none
     enum ls_compared_way way;
+    uint64_t filter_begins; // after so many updates
     double rate; // examples/s: geometric mean of the processes; without them, median of the rounds
     double rate_low, rate_high; // quartiles of the rounds
     double *round_rates; // of turns, process after process

@@ -319,7 +319,7 @@ static void print_elsewhere(const struct ls_comparison *comparison, FILE *out)
             fprintf(out, " %8llu %9s\n", (unsigned long long)run->goal_step,
                     ls_long_time(elsewhere->goal_seconds, time));
         else
-            fprintf(out, " %8s %9s\n", "-", "never");
+            fprintf(out, " %8s %9s\n", "-", run->status == LS_COMPARED_DONE ? "never" : "-");
     }
     fprintf(out,
             "\nSimulated, %s. Step: the mean; work: what a rank does in it itself; exchanges: all "

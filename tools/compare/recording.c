@@ -14,6 +14,7 @@
 
 #define RANK_0 1 // the order of its process in a timeline
 #define WAIT_FOR "wait for "
+#define TAIL_LEAST 8 // steps that are halved once more
 
 void compare_recording_finish(struct compare_recording *recording)
 {
@@ -119,7 +120,8 @@ static int by_time(const void *a, const void *b)
     return (x->kind > y->kind) - (x->kind < y->kind);
 }
 
-// The number of the exchange that the label names, which is added where it is new. Both it and the
+// The number of the exchange that the label names, which is added where it is new; a range may be
+// scattered and gathered under one name. Both it and the
 // waits for it have what is to be known of it.
 static json_int_t number_of(json_t *exchanges, const struct event *event)
 {
@@ -129,10 +131,14 @@ static json_int_t number_of(json_t *exchanges, const struct event *event)
     const uint64_t bytes = detail_of(label, "bytes")->number;
     const uint64_t elements = detail_of(label, "elements")->number;
     const size_t count = json_array_size(exchanges);
-    for (size_t i = 0; i < count; i++)
-        if (strcmp(json_string_value(json_object_get(json_array_get(exchanges, i), "name")),
-                   name) == 0)
+    for (size_t i = 0; i < count; i++) {
+        const json_t *one = json_array_get(exchanges, i);
+        if (strcmp(json_string_value(json_object_get(one, "name")), name) == 0 &&
+            strcmp(json_string_value(json_object_get(one, "operation")),
+                   detail_of(label, "operation")->text) == 0 &&
+            json_integer_value(json_object_get(one, "elements")) == (json_int_t)elements)
             return (json_int_t)i;
+    }
     json_array_append_new(exchanges, json_pack("{s:s, s:s, s:s, s:I, s:I}", "name", name,
                                                "operation", detail_of(label, "operation")->text,
                                                "algorithm", detail_of(label, "algorithm")->text,
@@ -419,8 +425,8 @@ enum ls_status compare_recording_cycle(const struct compare_recording *recording
     const size_t all = recording->step_count;
     const struct compare_recorded_step *steps = recording->steps + (all > 1);
     size_t count = all > 1 ? all - 1 : 0, period = period_of(steps, count);
-    if (!period) { // a filter may begin late
-        steps += count / 2;
+    for (bool first = true; !period && (first || count >= TAIL_LEAST); first = false) {
+        steps += count / 2; // a filter may begin late
         count -= count / 2;
         period = period_of(steps, count);
     }

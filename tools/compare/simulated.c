@@ -30,15 +30,19 @@ static bool begins_exchanges(const struct compare_recording *cycle)
     return false;
 }
 
-// Whether a round was seen: in each all weights travel.
+// Whether a round was seen: in each all weights travel, or what a filter makes of them.
 static bool sends_weights(const struct ls_compared_run *run, const struct compare_recording *cycle)
 {
     const json_t *parameters = json_object_get(run->report, "parameters");
     double elements = 0;
     for (size_t i = 0; i < cycle->step_count; i++)
-        for (size_t k = 0; k < cycle->steps[i].mark_count; k++)
-            if (!cycle->steps[i].marks[k].waits)
-                elements += (double)cycle->exchanges[cycle->steps[i].marks[k].exchange].count;
+        for (size_t k = 0; k < cycle->steps[i].mark_count; k++) {
+            const struct compare_mark *mark = &cycle->steps[i].marks[k];
+            const struct compare_exchange *exchange = &cycle->exchanges[mark->exchange];
+            if (strstr(exchange->name, ", stage "))
+                return true;
+            elements += mark->waits ? 0 : (double)exchange->count;
+        }
     return elements >= json_number_value(parameters);
 }
 
@@ -53,6 +57,9 @@ static char *find_reason(const struct ls_compared_run *run,
                  "its device works beside the host, which does not see when gradients are ready");
     else if (!recording->step_count)
         snprintf(text, sizeof(text), "its steps were not recorded");
+    else if (run->way == LS_WAY_FILTERED && recording->step_count <= run->filter_begins)
+        snprintf(text, sizeof(text), "its filter begins after %llu updates; %zu were recorded",
+                 (unsigned long long)run->filter_begins, recording->step_count);
     else if (!cycle->step_count || (run->way == LS_WAY_ROUNDS && !sends_weights(run, cycle)))
         snprintf(text, sizeof(text),
                  "what it sends did not repeat in %zu steps; train at least two rounds",

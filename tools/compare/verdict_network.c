@@ -41,8 +41,10 @@ const char *ls_goal_text(const struct ls_comparison *comparison, char text[stati
 {
     if (comparison->target_metric)
         snprintf(text, LS_GOAL_BYTES, "%s %g", comparison->target_metric, comparison->target_value);
-    else
+    else if (isfinite(comparison->goal_loss))
         snprintf(text, LS_GOAL_BYTES, "a loss of %.4g", comparison->goal_loss);
+    else
+        snprintf(text, LS_GOAL_BYTES, "a common loss (none: no run trained to its end)");
     return text;
 }
 

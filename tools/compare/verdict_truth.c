@@ -188,7 +188,11 @@ static void say_other_way(struct ls_sentence_writer *writer, const struct ls_com
     if (!out)
         return;
     ls_put_compared_name(out, comparison, index);
-    fprintf(out, " %s, so its losses cannot be compared step by step", ls_way_verb(run->way));
+    if (run->way == LS_WAY_FILTERED && comparison->steps && run->filter_begins >= comparison->steps)
+        fprintf(out, " was not filtered in these steps: its filter begins after %llu updates",
+                (unsigned long long)run->filter_begins);
+    else
+        fprintf(out, " %s, so its losses cannot be compared step by step", ls_way_verb(run->way));
     put_pair(out, "; it ended with a loss of", run->final_loss, reference->final_loss);
     put_pair(out, " and a validation accuracy of", run->val_accuracy, reference->val_accuracy);
     fputs(".", out);
