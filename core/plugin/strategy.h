@@ -265,6 +265,8 @@ struct ls_strategy_host {
     const struct ls_strategy_channels *channels; // NULL: no server is a process of its own
     uint32_t frozen_buckets; // behind the `bucket_count` others
     uint32_t reserved_end;
+    uint32_t elastic; // 1: workers may be lost or come, and the others go on
+    uint32_t reserved_last;
 };
 
 // ---- The plugin's table ----
@@ -383,6 +385,10 @@ struct ls_strategy_interface {
     // LS_EQUAL_AT_SYNCHRONISE.
     uint32_t rounds;
     uint32_t reserved_too; // 0
+    // Optional, with `rounds`: the workers of an elastic run have changed, and the replica is going
+    // to make the next step (rounds.h). NULL: `rounds` with --elastic is refused. [replica thread]
+    int32_t (*workers_changed)(struct ls_strategy *strategy, uint32_t replica,
+                               const struct ls_round_change *change);
 };
 
 // An option of a strategy with this name, an integer, is how many bytes a bucket has at most, unless

@@ -273,6 +273,9 @@ static json_t *changes_json(const struct ls_report *report)
                                 "seconds", ls_report_number_json(change->seconds));
         if (report->compress)
             json_object_set_new(one, "residuals_lost", json_integer(change->residuals_lost));
+        if (change->rounds)
+            json_object_set_new(one, "examples_left_out",
+                                json_integer((json_int_t)change->examples_left_out));
         json_array_append_new(list, one);
     }
     return list;

@@ -91,6 +91,8 @@ struct ls_report_change {
     uint64_t step; // after which the training has continued
     uint32_t lost, joined, workers; // `workers`: from then on
     uint32_t residuals_lost; // replicas whose part of what a filter owed is gone
+    bool rounds; // and how many examples are in no round:
+    double examples_left_out;
     double
         seconds; // from when it was noticed until the workers agreed; NaN: another change came first
 };

@@ -167,6 +167,7 @@ static void make_table(struct ls_driver *driver)
         .transport = driver->options.transport.interface,
         .norms = norms_of(&driver->optimizer),
         .frozen_buckets = driver->buckets->all - driver->bucket_count,
+        .elastic = driver->options.whole_steps,
     };
     // A norm of pieces depends on where they are cut, but norms.c measures what ranks cut.
     const bool measured = driver->ops->placement && driver->ops->needs_collective;

@@ -170,6 +170,11 @@ float *ls_driver_round_memory(const struct ls_driver *driver, uint32_t replica,
 // The parameters of the replica begin a round: they are the weights of the last one, too, and the
 // strategy's notes are zeros. Nothing without rounds. [replica thread]
 void ls_driver_begin_round(struct ls_driver *driver, uint32_t replica);
+// After another change of workers, with what replicas have of their own in place again; `notes`: of
+// all ranks. Afterwards the weights of the last round are where parameters are. [replica thread]
+struct ls_round_change;
+LS_STATUS ls_driver_workers_changed(struct ls_driver *driver, uint32_t replica,
+                                    const struct ls_round_change *change);
 // What ls_driver_synchronise does at its end, by itself: after a step has failed. [replica thread]
 LS_STATUS ls_driver_show_last_round(struct ls_driver *driver, uint32_t replica);
 

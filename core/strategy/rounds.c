@@ -45,10 +45,17 @@ enum ls_status ls_driver_check_rounds(const struct ls_driver *driver)
                  ls_driver_name(driver), options->parts[0].device_name);
         return LS_UNAVAILABLE;
     }
-    if (options->whole_steps)
+    if (options->whole_steps && !driver->ops->workers_changed)
         return refuse(driver, "--elastic",
                       "so far with the same workers from beginning to end; leave it out, and go on "
                       "from checkpoints with --resume, or use mirrored");
+    if (options->whole_steps && driver->count > 1)
+        return refuse(driver, "--elastic",
+                      "so far one replica a worker; start more workers, or leave it out");
+    if (options->whole_steps && ls_driver_filters(driver))
+        return refuse(driver, "--elastic",
+                      "and what a filter has delivered of an exchange that breaks off is not known "
+                      "so far; leave --compress or --elastic out");
     if (options->wire)
         return refuse(driver, "--wire",
                       "and what they send is float32 so far; leave it out, or use mirrored");
@@ -121,6 +128,17 @@ void ls_driver_begin_round(struct ls_driver *driver, uint32_t replica)
 bool ls_driver_has_rounds(const struct ls_driver *driver)
 {
     return driver->ops->rounds;
+}
+
+enum ls_status ls_driver_workers_changed(struct ls_driver *driver, uint32_t replica,
+                                         const struct ls_round_change *change)
+{
+    struct ls_driver_member *member = &driver->members[replica];
+    ls_driver_hide_round(member);
+    ls_driver_set_current(member);
+    const int32_t status = driver->ops->workers_changed(driver->strategy, replica, change);
+    ls_driver_set_current(NULL);
+    return status ? (enum ls_status)status : ls_driver_show_last_round(driver, replica);
 }
 
 float *ls_driver_round_memory(const struct ls_driver *driver, uint32_t replica,

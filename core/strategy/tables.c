@@ -214,7 +214,9 @@ static int32_t host_update(const struct ls_strategy_host *table, uint32_t replic
         return LS_FAILED;
     }
     member->touched = true;
-    if (driver->options.whole_steps && member->late_count < driver->bucket_count) {
+    // Under rounds nothing of a step that could fail follows its updates (core/plugin/rounds.h).
+    if (driver->options.whole_steps && !driver->ops->rounds &&
+        member->late_count < driver->bucket_count) {
         member->late[member->late_count++] = bucket;
         return LS_OK;
     }

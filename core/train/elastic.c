@@ -146,6 +146,7 @@ enum ls_status ls_elastic_leave(struct ls_fit *fit)
 // How far each worker is. A new one has nothing.
 struct progress {
     uint64_t steps;
+    uint64_t turns; // that were applied to its rounds (core/plugin/rounds.h)
     uint32_t has, epoch_ended;
     uint32_t kept; // it has what its replicas had of their own after these steps
     uint32_t residuals; // that it has kept
@@ -158,6 +159,8 @@ static bool is_further(const struct progress *one, const struct progress *other)
         return one->has;
     if (one->steps != other->steps)
         return one->steps > other->steps;
+    if (one->turns != other->turns)
+        return one->turns > other->turns;
     return one->epoch_ended != other->epoch_ended ? one->epoch_ended > other->epoch_ended
                                                   : one->kept > other->kept;
 }
@@ -182,7 +185,9 @@ static bool has_kept(const struct ls_fit *fit)
 static enum ls_status find_furthest(struct ls_fit *fit, uint32_t *out)
 {
     const uint32_t workers = ls_cluster_workers(fit->run->workers.cluster);
+    const float *notes = ls_rank_values_notes(&fit->kept);
     const struct progress mine = {.steps = fit->done.steps,
+                                  .turns = notes ? (uint64_t)notes[LS_ROUND_NOTE_TURNS] : 0,
                                   .has = !fit->joined,
                                   .epoch_ended = fit->done.epoch_ended,
                                   .kept = has_kept(fit),
@@ -268,7 +273,6 @@ static enum ls_status take_state(struct ls_fit *fit, int fd)
 enum ls_status ls_elastic_go_on(struct ls_fit *fit)
 {
     struct ls_run *run = fit->run;
-    uint32_t from = 0;
     enum ls_status status = fit->joined ? LS_OK : ls_workers_meet(run);
     if (!status && !fit->joined)
         status = ls_run_follow_workers(run);
@@ -284,18 +288,19 @@ enum ls_status ls_elastic_go_on(struct ls_fit *fit)
     if (!status)
         status = ls_checkpoints_follow_chief(fit);
     if (!status)
-        status = find_furthest(fit, &from);
+        status = find_furthest(fit, &fit->furthest);
     const int fd = status ? -1 : memfd_create("lockstep-training", MFD_CLOEXEC);
     if (!status && fd < 0)
         status = no_file("memory for the state of the training");
     if (!status)
-        status = share_state(fit, from, fd);
+        status = share_state(fit, fit->furthest, fd);
     if (!status)
         status = take_state(fit, fd);
     if (fd >= 0)
         close(fd);
     if (!status)
         note_continued(fit);
+    fit->regroups = true;
     ls_workers_note_met(run);
     fit->joined = fit->joined && status;
     return status;
@@ -304,8 +309,61 @@ enum ls_status ls_elastic_go_on(struct ls_fit *fit)
 enum ls_status ls_elastic_begin(struct ls_fit *fit)
 {
     enum ls_status status = ls_checkpoints_begin(fit);
-    if (!status && has_kept(fit))
-        status = ls_rank_values_put_back(fit->session, true, &fit->kept);
-    ls_checkpoint_finish(&fit->kept);
+    if (status || !fit->kept.count)
+        return status;
+    if (ls_rank_values_notes(&fit->kept))
+        return ls_rank_values_put_back_own(fit->session, &fit->kept);
+    return has_kept(fit) ? ls_rank_values_put_back(fit->session, true, &fit->kept) : LS_OK;
+}
+
+struct regrouping {
+    struct ls_driver *driver;
+    struct ls_round_change change;
+};
+
+// [replica thread]
+static enum ls_status regroup_replica(void *context, uint32_t index)
+{
+    const struct regrouping *regrouping = context;
+    return ls_driver_workers_changed(regrouping->driver, index, &regrouping->change);
+}
+
+// With rounds a worker has one replica.
+static enum ls_status regroup(struct ls_fit *fit)
+{
+    struct ls_session *session = fit->session;
+    double left_out = 0;
+    struct regrouping regrouping = {session->driver,
+                                    {.struct_size = sizeof(struct ls_round_change),
+                                     .furthest = fit->furthest,
+                                     .left_out = &left_out}};
+    float *notes = calloc(ls_cluster_world(session->cluster), LS_ROUND_NOTES * sizeof(*notes));
+    if (!notes)
+        return LS_OUT_OF_MEMORY;
+    regrouping.change.notes = notes;
+    enum ls_status status = ls_cluster_gather(
+        session->cluster, ls_driver_round_memory(session->driver, 0, LS_ROUND_OWN_NOTES),
+        LS_ROUND_NOTES * sizeof(*notes), notes);
+    if (!status)
+        status =
+            ls_session_run(session, "counting what is in no round", regroup_replica, &regrouping);
+    free(notes);
+    if (!status && fit->change_count) {
+        fit->changes[fit->change_count - 1].rounds = true;
+        fit->changes[fit->change_count - 1].examples_left_out = left_out;
+    }
     return status;
+}
+
+enum ls_status ls_elastic_regroup(struct ls_fit *fit)
+{
+    const struct ls_session *session = fit->session;
+    enum ls_status status = LS_OK;
+    if (fit->regroups && session->driver && ls_driver_has_rounds(session->driver))
+        status = regroup(fit);
+    if (status) // others were lost: what was kept is put back again
+        return status;
+    fit->regroups = false;
+    ls_checkpoint_finish(&fit->kept);
+    return LS_OK;
 }

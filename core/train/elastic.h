@@ -29,4 +29,8 @@ LS_STATUS ls_elastic_go_on(struct ls_fit *fit);
 // nothing.
 LS_STATUS ls_elastic_begin(struct ls_fit *fit);
 
+// Then, new workers too: a strategy with rounds counts what is in none of them (rounds.h), and the
+// report says how many examples are left out. Nothing before the first change.
+LS_STATUS ls_elastic_regroup(struct ls_fit *fit);
+
 #endif

@@ -364,6 +364,8 @@ static enum ls_status train(struct ls_fit *fit)
         fit->begun = true;
         status = ls_fit_begin_training(fit);
     }
+    if (!status)
+        status = ls_elastic_regroup(fit);
     return status ? status : ls_fit_run_epochs(fit);
 }
 

@@ -92,6 +92,8 @@ struct ls_fit {
     struct ls_checkpoint_image kept;
     uint64_t kept_steps;
     uint32_t kept_residuals, kept_world;
+    bool regroups; // workers have changed, and what is in no round is to be counted anew
+    uint32_t furthest; // of the workers, whose state all of them have
 };
 
 // As ls_fit, but may fail without a message (calls.c).

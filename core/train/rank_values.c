@@ -496,7 +496,8 @@ static enum ls_status begin_source(const struct moving *moving, struct source *f
     return status || from->values ? status : LS_OUT_OF_MEMORY;
 }
 
-static enum ls_status give_all(struct ls_session *session, struct source *from, bool rounds)
+static enum ls_status give_all(struct ls_session *session, struct source *from, bool rounds,
+                               bool own)
 {
     struct moving moving;
     bool empty = true;
@@ -515,7 +516,7 @@ static enum ls_status give_all(struct ls_session *session, struct source *from, 
                        "with the weights of its last one");
     for (size_t i = 0; !status && !empty && i < KINDS; i++) {
         moving.kind = &kinds[i];
-        if (!is(&moving, ROUND) || (same && rounds))
+        if ((!is(&moving, ROUND) || (same && rounds)) && !(own && is(&moving, EQUAL)))
             status = give_kind(&moving, from);
     }
     if (!status)
@@ -546,12 +547,26 @@ enum ls_status ls_rank_values_resume(struct ls_session *session, const struct ls
     if (!session)
         return LS_OK;
     warn_of_residuals(session, file);
-    return has_any(session) ? give_all(session, &from, true) : LS_OK;
+    return has_any(session) ? give_all(session, &from, true, false) : LS_OK;
 }
 
 enum ls_status ls_rank_values_put_back(struct ls_session *session, bool rounds,
                                        const struct ls_checkpoint_image *kept)
 {
     struct source from = {.kept = kept};
-    return has_any(session) ? give_all(session, &from, rounds) : LS_OK;
+    return has_any(session) ? give_all(session, &from, rounds, false) : LS_OK;
+}
+
+enum ls_status ls_rank_values_put_back_own(struct ls_session *session,
+                                           const struct ls_checkpoint_image *kept)
+{
+    struct source from = {.kept = kept};
+    return has_any(session) ? give_all(session, &from, true, true) : LS_OK;
+}
+
+const float *ls_rank_values_notes(const struct ls_checkpoint_image *kept)
+{
+    const struct source from = {.kept = kept};
+    const struct ls_saved_tensor *notes = find_tensor(&from, "round/notes_0");
+    return notes ? notes->data : NULL;
 }

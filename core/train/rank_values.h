@@ -46,6 +46,11 @@ LS_STATUS ls_rank_values_keep(struct ls_session *session, struct ls_checkpoint_i
 // were set meanwhile, so a round begins.
 LS_STATUS ls_rank_values_put_back(struct ls_session *session, bool rounds,
                                   const struct ls_checkpoint_image *kept);
+// The same when the workers have changed: what is the same on all ranks stays as it is.
+LS_STATUS ls_rank_values_put_back_own(struct ls_session *session,
+                                      const struct ls_checkpoint_image *kept);
+// Of replica 0 what was kept of a strategy's notes; NULL: nothing.
+const float *ls_rank_values_notes(const struct ls_checkpoint_image *kept);
 // Adds to `image` what was kept and is the same on all ranks, for a worker that has nothing.
 LS_STATUS ls_rank_values_share(const struct ls_checkpoint_image *kept,
                                struct ls_checkpoint_image *image);

@@ -505,6 +505,46 @@ class ElasticFilter(ElasticWorkers):
             self.assertTrue(any(one[key][1] != (0.0,) * len(one[key][1]) for key in keys))
 
 
+class ElasticRounds(ElasticWorkers):
+    """Replicas with weights of their own between rounds: survivors keep theirs, and what the report says is left out is all that is."""
+    STRATEGY = "diloco:steps=6,fragments=2,delay=1,mix=0.25,outer_learning_rate=0.5,outer_momentum=0.5"
+    OPTIONS = ("--model=mlp", "--dataset=synthetic:shape=28x28x1,classes=10,examples=30000", "--threads=1", "--batch=60", "--epochs=1",
+               "--optimizer=adam:learning_rate=0.0005", "--lost-after=3", "--log-every=1")
+
+    def check(self, codes, changes, strategy):
+        for rank, process in enumerate(self.processes):
+            process.wait(SECONDS)
+            self.assertEqual(process.returncode, codes[rank], f"{strategy}, worker {rank}: {process.stderr.read()}")
+        report = self.report("elastic.json")
+        self.assertEqual((report["status"], len(report["losses"]), len(set(report["parameter_hashes"]))), ("done", 500, 1), strategy)
+        self.assertEqual([(change["lost"], change["joined"], change["workers"]) for change in report["elastic"]], changes, strategy)
+        self.assertEqual(report["epochs"][0]["examples"], 30000)
+        self.assertLess(report["losses"][-1], 0.5 * report["losses"][0])  # on examples that no worker's weights have seen
+        self.assertLess(report["epochs"][0]["val_loss"], 0.5 * report["losses"][0])
+        for change in report["elastic"]:
+            self.assertTrue(change["seconds"] > 0)
+        return report["elastic"]
+
+    def test_a_worker_and_then_the_chief_are_lost_and_another_comes(self):
+        """At any moment of a round: of a lost rank at most six steps and the two around a broken exchange are left out, of a survivor one step."""
+        for strategy in (self.STRATEGY, "local-sgd:steps=5", "diloco:steps=1,outer_learning_rate=1,outer_momentum=0"):
+            with self.subTest(strategy=strategy):
+                self.start_elastic(3, "--strategy=" + strategy)
+                lines = self.lines_of_the_chief()
+                self.await_lines(lines, 40)
+                self.processes[2].kill()
+                self.processes[2].wait(SECONDS)
+                self.await_lines(lines, 110)
+                self.processes[0].kill()
+                self.processes[0].wait(SECONDS)
+                self.await_lines(self.lines_of_the_chief(1), 30)
+                self.add(0, 3, LOCKSTEP_JOIN="1")
+                lost, chief, join = self.check([-signal.SIGKILL, DONE, -signal.SIGKILL, DONE], [(1, 0, 2), (1, 0, 1), (0, 1, 2)], strategy)
+                self.assertLessEqual(lost["examples_left_out"], 8 * 20 + 20)
+                self.assertLessEqual(chief["examples_left_out"], 8 * 30 + 30)
+                self.assertEqual(join["examples_left_out"], 0)
+
+
 class ChiefComesBack(ElasticWorkers):
     def test_the_chief_is_stopped_and_another_worker_keeps_the_checkpoints(self):
         """And when it comes back, it finds nobody: neither a checkpoint nor the report nor the weights of its successor are its own then."""
