@@ -21,15 +21,16 @@
 // the notes. In the same world a training goes on to the bit. In another one the ranks that were
 // not there begin with what rank 0 had. [replica thread]
 //
-// Elastic runs need `workers_changed` of the table, and one replica a worker. A step is complete when
-// end_step returns LS_OK: where host->elastic is 1 and only an exchange behind the updates fails with
-// LS_ABORTED or LS_PEER_LOST, end_step may return LS_OK, and the next hook that failure, so that no
-// batch is trained twice. The strategy counts in notes[LS_ROUND_NOTE_TURNS] how many exchanges it has
-// applied. The furthest rank is the one with the most steps, and of these with the most turns; ranks
-// differ by one at most. When workers have changed, LS_REPLICA_ROUND, _MOMENTUM and _DIFFERENCE of all
-// ranks are those of the furthest; parameters, optimizer states and notes are still the replica's own.
-// A new worker has the weights of the round as its parameters, the optimizer states of the furthest
-// and notes of zeros. Then `workers_changed` is called on all ranks.
+// Elastic runs need `workers_changed` of the table, and one replica a worker. A step is complete
+// when end_step returns LS_OK: where host->elastic is 1 and only an exchange behind the updates
+// fails with LS_ABORTED or LS_PEER_LOST, end_step may return LS_OK, and the next hook that failure,
+// so that no batch is trained twice. The strategy counts in notes[LS_ROUND_NOTE_TURNS] how many
+// exchanges it has applied. The furthest rank is the one with the most steps, and of these with the
+// most turns; ranks differ by one at most. When workers have changed, LS_REPLICA_ROUND, _MOMENTUM
+// and _DIFFERENCE of all ranks are those of the furthest; parameters, optimizer states and notes
+// are still the replica's own. A new worker has the weights of the round as its parameters, the
+// optimizer states of the furthest and notes of zeros. Then `workers_changed` is called on all
+// ranks.
 //
 // Only in host memory; not with --reproducible, --wire, a loss scale or averages of weights, and
 // elastic not with a filter.
@@ -41,6 +42,7 @@
 #define LS_ROUND_NOTES 64 // floats
 #define LS_ROUND_NOTE_TURNS 3 // the note that counts exchanges; zero without `workers_changed`
 
+// What `workers_changed` gets. Borrowed, for the call.
 struct ls_round_change {
     uint32_t struct_size;
     uint32_t furthest; // rank

@@ -130,17 +130,6 @@ bool ls_driver_has_rounds(const struct ls_driver *driver)
     return driver->ops->rounds;
 }
 
-enum ls_status ls_driver_workers_changed(struct ls_driver *driver, uint32_t replica,
-                                         const struct ls_round_change *change)
-{
-    struct ls_driver_member *member = &driver->members[replica];
-    ls_driver_hide_round(member);
-    ls_driver_set_current(member);
-    const int32_t status = driver->ops->workers_changed(driver->strategy, replica, change);
-    ls_driver_set_current(NULL);
-    return status ? (enum ls_status)status : ls_driver_show_last_round(driver, replica);
-}
-
 float *ls_driver_round_memory(const struct ls_driver *driver, uint32_t replica,
                               enum ls_round_memory memory)
 {

@@ -919,6 +919,17 @@ enum ls_status ls_driver_show_last_round(struct ls_driver *driver, uint32_t inde
     return refresh(member);
 }
 
+enum ls_status ls_driver_workers_changed(struct ls_driver *driver, uint32_t replica,
+                                         const struct ls_round_change *change)
+{
+    struct ls_driver_member *member = &driver->members[replica];
+    ls_driver_hide_round(member);
+    ls_driver_set_current(member);
+    const int32_t status = driver->ops->workers_changed(driver->strategy, replica, change);
+    ls_driver_set_current(NULL);
+    return status ? (enum ls_status)status : ls_driver_show_last_round(driver, replica);
+}
+
 enum ls_status ls_driver_rest(struct ls_driver *driver, uint32_t index)
 {
     return run_outside(&driver->members[index], &rest_span, driver->ops->rest);

@@ -14,12 +14,12 @@
 // g, the weights of the last round, and m are the same on all ranks. Moving statistics travel with
 // the last fragment and become their mean. Turns go by the number of the step, so a training that
 // goes on does so in the same turn. The sums of the step are added in every step: 64 bytes.
-//
-// In an elastic run a turn whose all-reduce breaks off is left out, and the fragment keeps what it has
-// trained for its next one. Where a survivor has applied it, the others get its g and m from the host,
-// and make their own w of them.
 // (Stich: Local SGD converges fast and communicates little, 2019; Douillard et al.: DiLoCo, 2023;
 // Douillard et al.: Streaming DiLoCo, 2025.)
+//
+// In an elastic run a turn whose all-reduce breaks off, or is under way when workers change, is left
+// out, and the fragment keeps what it has trained for its next one. Where a survivor has applied
+// it, the others get its g and m from the host, and make their own w of them.
 #ifndef LS_PLUGINS_STRATEGY_DILOCO_HOOKS_H
 #define LS_PLUGINS_STRATEGY_DILOCO_HOOKS_H
 
@@ -273,7 +273,7 @@ static int32_t take_turn(struct ls_strategy *strategy, uint32_t replica, uint64_
     return LS_OK;
 }
 
-// The updates of the step are made, so in an elastic run it is complete, whatever became of the turn.
+// In an elastic run the step is complete when its updates are, whatever becomes of the turn.
 static int32_t take_turn_or_leave(struct ls_strategy *strategy, uint32_t replica, uint64_t step,
                                   float all)
 {
