@@ -27,8 +27,8 @@ extern const struct ls_layer_kind ls_layer_simple_rnn, ls_layer_lstm, ls_layer_g
     ls_layer_bidirectional, ls_layer_time_distributed, ls_layer_masking;
 
 // The mask of a call: its argument `mask`, by name or at this position, which functional models of
-// Keras 3 have, else that of its only input, for Keras passes none by itself where there are several;
-// NULL: none.
+// Keras 3 have, else that of its only input, for Keras passes none by itself where there are
+// several; NULL: none.
 struct ls_tensor *ls_call_mask(const struct ls_layer_call *call, size_t position);
 
 // A layer inside the configuration of another one: {"class_name": "GRU", "config": {...}}. What is

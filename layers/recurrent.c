@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// SimpleRNN, LSTM, GRU, RNN over cells, and Bidirectional. A cell becomes two operations: the product
-// of all steps with its kernel, and the loop over the steps.
+// SimpleRNN, LSTM, GRU, RNN over cells, and Bidirectional. A cell becomes two operations: the
+// product of all steps with its kernel, and the loop over the steps.
 #include "layers/convolution.h"
 
 #include "core/base/keras_names.h"

@@ -11,7 +11,8 @@ static const char *const arguments[] = {"inputs", "mask", NULL};
 
 enum { MOST_STEPS = 1024 }; // of layers that take one after the other
 
-// Layers that act on the last dimension alone, and those that need a step at a time. None has a state.
+// Layers that act on the last dimension alone, and those that need a step at a time. None has a
+// state.
 static const struct ls_layer_kind *const of_features[] = {
     &ls_layer_dense,
     &ls_layer_activation,

@@ -73,7 +73,8 @@ struct ls_tensor {
     int32_t producer; // index of the operation that makes it, -1: none
     const struct ls_tensor *gradient_of; // for gradients: the tensor that it is the gradient of
     uint32_t slot; // of LS_ROLE_COUNTS: where in the counts it begins
-    // Which steps of a sequence count, (B,T) of 1 and 0, where Keras keeps a mask with it; NULL: all.
+    // Which steps of a sequence count, (B,T) of 1 and 0, where Keras keeps a mask with it; NULL:
+    // all.
     struct ls_tensor *mask;
     // Of parameters:
     struct ls_initializer initializer;
@@ -136,8 +137,8 @@ struct ls_graph {
     uint32_t layer; // the one that operations are added to; LS_NO_LAYER: none yet
     uint32_t reused; // how many of its parameters the layer has been given again
     bool reusing; // the layer had been built before
-    const char *
-        part; // of the layer that is being built: its parameters are called "layer/part/..."; NULL: none
+    // Of the layer that is being built: its parameters are called "layer/part/..."; NULL: none.
+    const char *part;
     // What the layer computes in: LS_F32, LS_BF16, LS_F16, or one of LS_COMPUTE_...
     uint32_t compute;
     struct ls_tensor **parameters; // in the order in which layers added them

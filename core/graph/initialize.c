@@ -80,8 +80,8 @@ static float draw(const struct ls_initializer *initializer, uint64_t key, uint64
 }
 
 // Makes `count` vectors of `length` elements orthogonal, each of length `scale` (Gram and Schmidt):
-// the Q of Keras's QR decomposition, whose R has a positive diagonal. Elements of a vector are `step`
-// apart, vectors `next`.
+// the Q of Keras's QR decomposition, whose R has a positive diagonal. Elements of a vector are
+// `step` apart, vectors `next`.
 static void orthogonalize(float *x, int64_t count, int64_t length, int64_t next, int64_t step,
                           double scale)
 {

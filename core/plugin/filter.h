@@ -65,8 +65,8 @@ struct ls_filter_call {
     const struct ls_filter_variable *variables; // those that the filter takes, one after the other
     uint64_t count; // floats of x: of all of them
     const struct ls_host *host; // options, fail
-    // Of a reduce-scatter, else NULL: `world` + 1 places in x that do not descend. The part of rank r
-    // is from parts[r] to parts[r + 1], perhaps empty.
+    // Of a reduce-scatter, else NULL: `world` + 1 places in x that do not descend. The part of rank
+    // r is from parts[r] to parts[r + 1], perhaps empty.
     const uint64_t *parts;
 };
 

@@ -288,20 +288,20 @@ enum ls_op {
     LS_OP_UNSCALE = 83,
     // A recurrent layer over a sequence, all steps in one kernel: p (B,T,G U), which are the
     // examples times the kernel, w (U,G U), b, s, [mask (B,T)] -> y (B,N,U), [saved]. `function`
-    // (enum ls_recurrent) says what a step does with its p, the state before it and b, (G U) or (2,G
-    // U). s are the first states: (B,S,U), or (1,S,U) for all examples, an activation or a
+    // (enum ls_recurrent) says what a step does with its p, the state before it and b, (G U) or
+    // (2,G U). s are the first states: (B,S,U), or (1,S,U) for all examples, an activation or a
     // parameter. Where the mask is 0, the state stays as it is, and the output of the step is that
-    // of the step before, or 0 where there is none. `sequence` (bits of enum ls_sequence) says which
-    // steps y has and in which order. With rate above 0 each gate multiplies w by a state of its own
-    // of which elements are dropped, the same ones in all steps: ls_dropout_keep() of element g U +
-    // u is of unit u for gate g; kept ones are divided by 1 - rate.
+    // of the step before, or 0 where there is none. `sequence` (bits of enum ls_sequence) says
+    // which steps y has and in which order. With rate above 0 each gate multiplies w by a state of
+    // its own of which elements are dropped, the same ones in all steps: ls_dropout_keep() of
+    // element g U + u is of unit u for gate g; kept ones are divided by 1 - rate.
     LS_OP_RECURRENT = 84,
-    // dy, p, w, b, s, saved, [mask] -> dp, dw, db, ds. The order of additions does not depend on the
-    // number of threads.
+    // dy, p, w, b, s, saved, [mask] -> dp, dw, db, ds. The order of additions does not depend on
+    // the number of threads.
     LS_OP_RECURRENT_BACKWARD = 85,
     // x (B,...), I32 or F32 -> y F32: 1 where an element differs from the attribute offset, else 0.
-    // Without reduction (axes all 0) y is as x; with axes 1 at the last dimension it lacks that, and
-    // is 1 where any element along it differs. No gradient goes through it.
+    // Without reduction (axes all 0) y is as x; with axes 1 at the last dimension it lacks that,
+    // and is 1 where any element along it differs. No gradient goes through it.
     LS_OP_DIFFERS = 86,
     LS_OP_COUNT = 87, // grows with the operations: plugins compare with the numbers above
 };

@@ -5,9 +5,10 @@
 
 #include "core/topology/network.h"
 
-// `text` is the name of a network that comes with Lockstep, or a file (with '/' or ending in ".json"). Names are looked
-// for in LOCKSTEP_NETWORK_PATH, then beside the program in the build tree or the installed prefix; an unknown one
-// is LS_USAGE (nearest suggested), logged under `scope` ("--network"). Else as ls_network_read.
+// `text` is the name of a network that comes with Lockstep, or a file (with '/' or ending in
+// ".json"). Names are looked for in LOCKSTEP_NETWORK_PATH, then beside the program in the build
+// tree or the installed prefix; an unknown one is LS_USAGE (nearest suggested), logged under
+// `scope` ("--network"). Else as ls_network_read.
 LS_STATUS ls_network_open(const char *scope, const char *text, struct ls_network *out);
 
 #endif

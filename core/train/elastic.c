@@ -36,8 +36,8 @@ bool ls_elastic_may_go_on(const struct ls_fit *fit, enum ls_status status)
            (status == LS_PEER_LOST && ls_cluster_check(run->workers.cluster, NULL) == LS_PEER_LOST);
 }
 
-// What a replica owes is that of the step which it has completed: of a replica that is elsewhere than
-// the first one, whose weights go on, it is dropped.
+// What a replica owes is that of the step which it has completed: of a replica that is elsewhere
+// than the first one, whose weights go on, it is dropped.
 static enum ls_status drop_residuals(struct ls_fit *fit, struct ls_session *session)
 {
     const uint64_t count = session->driver ? ls_driver_residual_count(session->driver) : 0;

@@ -8,9 +8,9 @@
 //   all-gather  all get the sums
 //   decode      of all parts; the own one, too, so that all ranks have the same bits
 //
-// A reduce-scatter ends with the sum, which is not encoded: half of the bytes, and one rounding. Its
-// parts are those that the ranks need; where they are so unequal that blocks of the largest would be
-// more bytes than to make all of the sum, all of it is made.
+// A reduce-scatter ends with the sum, which is not encoded: half of the bytes, and one rounding.
+// Its parts are those that the ranks need; where they are so unequal that blocks of the largest
+// would be more bytes than to make all of the sum, all of it is made.
 //
 // Each element is rounded twice. What the first rounding leaves is still owed by the rank, and what
 // the second one leaves by the rank that makes it (H. Tang et al., "DoubleSqueeze", 2019). Bytes

@@ -9,8 +9,8 @@
 // is the launch. With overhead (what more messages for the same bytes take), latency (the rest of
 // the message) and reduction measured (two loops: what adding takes longer than copying), each size
 // tells the bandwidth of its messages: what is in a cache moves faster than what is not. An
-// all-to-all takes longer than an all-gather by a copy on each rank, over lines that its peer has in
-// its cache.
+// all-to-all takes longer than an all-gather by a copy on each rank, over lines that its peer has
+// in its cache.
 #include "tools/bench/network.h"
 
 #include "tools/bench/lanes.h"

@@ -89,8 +89,8 @@ struct ls_compared_run {
     size_t process_count;
     uint64_t timed_steps; // over all processes
     struct ls_compared_times times;
-    // Sent by a rank, the mean over the run; of a process; of one of its replicas, with the memory of
-    // its device.
+    // Sent by a rank, the mean over the run; of a process; of one of its replicas, with the memory
+    // of its device.
     uint64_t bytes_per_step, peak_rss_bytes, replica_bytes;
     double final_loss, final_accuracy; // of the last steps
     double val_loss, val_accuracy; // of the last validation
@@ -146,8 +146,9 @@ struct ls_comparison {
     const char *network; // that runs were simulated on; NULL: none
     double compute_scale; // how many times as fast its machines compute; NaN: not given
     double compute_seconds; // what forward and backward take there; NaN: not given
-    // What all runs that learned have reached, for the time to a loss: the worst of the best losses,
-    // means of as many steps as `final_loss`. NaN where there is a target, which is the goal then.
+    // What all runs that learned have reached, for the time to a loss: the worst of the best
+    // losses, means of as many steps as `final_loss`. NaN where there is a target, which is the
+    // goal then.
     double goal_loss;
     struct ls_compared_run *runs;
     size_t run_count;

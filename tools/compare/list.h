@@ -21,8 +21,8 @@ struct compare_list {
 LS_STATUS compare_list_parse(const char *text, struct compare_list *out);
 void compare_list_finish(struct compare_list *list); // takes a zeroed one
 
-// Where the filter of an item begins: "int8" of "ring+int8"; NULL: it has none. A '+' before a digit
-// belongs to a number.
+// Where the filter of an item begins: "int8" of "ring+int8"; NULL: it has none. A '+' before a
+// digit belongs to a number.
 const char *compare_item_filter(const char *item);
 // Its strategy alone; for free(). NULL: no memory.
 char *compare_item_strategy(const char *item);

@@ -60,8 +60,8 @@ bool ls_compared_was_measured(const struct ls_comparison *comparison, size_t ind
 // found. Without enough measurements, both are false.
 bool ls_compared_is_faster(const struct ls_comparison *comparison, size_t a, size_t b);
 bool ls_compared_is_level(const struct ls_comparison *comparison, size_t a, size_t b);
-// The run that was measured to have the highest speed, but for `but`; `plain`: of those that compute
-// what one device does. Whether it is the fastest, ls_compared_is_faster() knows.
+// The run that was measured to have the highest speed, but for `but`; `plain`: of those that
+// compute what one device does. Whether it is the fastest, ls_compared_is_faster() knows.
 // LS_COMPARISON_NONE: none.
 size_t ls_compared_highest(const struct ls_comparison *comparison, size_t but, bool plain);
 // Found to be faster than all others that were measured; `plain`: than all others of those.

@@ -287,15 +287,15 @@ struct cpu_half_loops {
                                   int64_t block, int64_t padded, uint32_t *y);
 };
 
-// Of recurrent layers. Rows of gates are in parts of n, as enum ls_recurrent says; an output may lie
-// where an input lies.
+// Of recurrent layers. Rows of gates are in parts of n, as enum ls_recurrent says; an output may
+// lie where an input lies.
 struct cpu_recurrent_loops {
     int64_t panel; // columns of a packed matrix are padded to a multiple of it
     // Element (k, j) of the matrix is w[k row + j column]; packed (panels, depth, panel).
     void (*pack)(const float *w, int64_t depth, int64_t columns, int64_t row, int64_t column,
                  float *packed);
-    // y (rows, columns) = [y +] x (rows, depth) times the packed matrix; x_row and y_row are elements
-    // from one row to the next
+    // y (rows, columns) = [y +] x (rows, depth) times the packed matrix; x_row and y_row are
+    // elements from one row to the next
     void (*product)(const float *x, int64_t x_row, const float *packed, int64_t depth,
                     int64_t columns, uint32_t add, float *y, int64_t y_row, int64_t rows);
     void (*add_two)(const float *a, const float *b, float *y, int64_t n); // y += a + b

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loops of recurrent layers; compiled for each instruction set. Products of a few rows with a matrix
-// that is used again in each step, which is packed once: panels of columns that follow each other row
-// by row. An element is added up in the order of its row, whatever other rows there are, so the bits
-// depend on nothing else.
+// Loops of recurrent layers; compiled for each instruction set. Products of a few rows with a
+// matrix that is used again in each step, which is packed once: panels of columns that follow each
+// other row by row. An element is added up in the order of its row, whatever other rows there are,
+// so the bits depend on nothing else.
 #include "plugins/device/cpu/loops.h"
 
 #include <string.h>

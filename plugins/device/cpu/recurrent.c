@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Recurrent layers. Threads share the examples, so that none of them waits for another between two
 // steps: each goes through all steps with its own, a few rows at a time in memory of its own, while
-// the recurrent kernel, packed once, stays in the cache. What is saved is in the order of p, so that
-// the gradient of the kernel is one product for all steps at the end.
+// the recurrent kernel, packed once, stays in the cache. What is saved is in the order of p, so
+// that the gradient of the kernel is one product for all steps at the end.
 #include "plugins/device/cpu/cpu.h"
 
 #include <omp.h>
@@ -439,7 +439,8 @@ static void reset_before_backward(const struct running *r, int64_t t, int64_t be
     }
 }
 
-// What each state was multiplied by on its way to the products that need it, for that of the kernel.
+// What each state was multiplied by on its way to the products that need it, for that of the
+// kernel.
 static void fill_factors(const struct running *r, int64_t b, int64_t t)
 {
     const struct cpu_recurrent_loops *loops = r->device->loops->recurrent;

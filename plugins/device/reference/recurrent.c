@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Recurrent layers, one example after the other and one step after the other. The backward operation
-// runs the steps forward again, for this device saves nothing, and then from the last to the first.
+// Recurrent layers, one example after the other and one step after the other. The backward
+// operation runs the steps forward again, for this device saves nothing, and then from the last to
+// the first.
 #include "plugins/device/reference/reference.h"
 
 #include <string.h>

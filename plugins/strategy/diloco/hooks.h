@@ -17,9 +17,9 @@
 // (Stich: Local SGD converges fast and communicates little, 2019; Douillard et al.: DiLoCo, 2023;
 // Douillard et al.: Streaming DiLoCo, 2025.)
 //
-// In an elastic run a turn whose all-reduce breaks off, or is under way when workers change, is left
-// out, and the fragment keeps what it has trained for its next one. Where a survivor has applied
-// it, the others get its g and m from the host, and make their own w of them.
+// In an elastic run a turn whose all-reduce breaks off, or is under way when workers change, is
+// left out, and the fragment keeps what it has trained for its next one. Where a survivor has
+// applied it, the others get its g and m from the host, and make their own w of them.
 #ifndef LS_PLUGINS_STRATEGY_DILOCO_HOOKS_H
 #define LS_PLUGINS_STRATEGY_DILOCO_HOOKS_H
 

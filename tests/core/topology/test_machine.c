@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is read from trees that look like Linux's /sys and /proc, and what collectives are told then.
+// What is read from trees that look like Linux's /sys and /proc, and what collectives are told
+// then.
 #include "core/run/topology.h"
 #include "core/topology/machine.h"
 #include "tests/core/collective/support.h"
