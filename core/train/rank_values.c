@@ -14,8 +14,6 @@
 #define SCOPE "checkpoint"
 #define NAME_BYTES 64
 #define VARIABLES "ranks/variables"
-#define EARLIER_VARIABLES "round/variables" // the same, before residuals were plain
-#define EARLIER_RESIDUAL "filter/owed_0" // in the order of a device
 
 // ---- Kinds of values ----
 
@@ -479,14 +477,13 @@ static enum ls_status give_kind(struct moving *moving, const struct source *from
 static enum ls_status begin_source(const struct moving *moving, struct source *from, bool *empty)
 {
     const uint32_t count = moving->session->model->graph->parameter_count;
-    const char *name = find_tensor(from, VARIABLES) ? VARIABLES : EARLIER_VARIABLES;
     uint64_t most = 1;
-    *empty = !find_tensor(from, name);
+    *empty = !find_tensor(from, VARIABLES);
     if (*empty)
         return LS_OK;
     from->marks = calloc((size_t)count + 1, sizeof(*from->marks));
     enum ls_status status =
-        from->marks ? read_tensor(from, name, count, from->marks) : LS_OUT_OF_MEMORY;
+        from->marks ? read_tensor(from, VARIABLES, count, from->marks) : LS_OUT_OF_MEMORY;
     for (size_t i = 0; !status && i < KINDS; i++) {
         const uint64_t length = length_of(moving->session, &kinds[i], from->marks);
         most = length > most ? length : most;
@@ -529,14 +526,12 @@ static enum ls_status give_all(struct ls_session *session, struct source *from, 
 
 static void warn_of_residuals(const struct ls_session *session, const struct ls_safetensors *file)
 {
-    const bool earlier = ls_safetensors_find(file, EARLIER_RESIDUAL);
     const bool unused =
         (ls_safetensors_find(file, "filter/residual_0") && !count_residuals(session)) ||
         (ls_safetensors_find(file, "round/residual_0") && !count_round_residuals(session));
-    if (earlier || unused)
+    if (unused)
         ls_warn(SCOPE, "what replicas owed to the sums of gradients (--compress) is left out: %s",
-                earlier ? "an earlier version has written it, in the order of its device"
-                : has_residuals(session)
+                has_residuals(session)
                     ? "this strategy sums gradients and the other one differences, or the reverse"
                     : "this training has no filter at work");
 }

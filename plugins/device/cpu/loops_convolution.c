@@ -3,30 +3,9 @@
 // kernel visits only the pixels that it meets inside x, where a convolution that treats all taps
 // alike multiplies with padding most of the time.
 #include "plugins/device/cpu/loops.h"
+#include "plugins/device/cpu/loops_vector.h"
 
 #include <string.h>
-
-#if defined(__AVX512F__)
-#define LANES 16
-#elif defined(__AVX2__)
-#define LANES 8
-#else
-#define LANES 4
-#endif
-
-typedef float vec __attribute__((vector_size(4 * LANES)));
-
-static inline __attribute__((always_inline)) vec load(const float *from)
-{
-    vec value;
-    memcpy(&value, from, sizeof(value));
-    return value;
-}
-
-static inline __attribute__((always_inline)) void store(float *to, vec value)
-{
-    memcpy(to, &value, sizeof(value));
-}
 
 // The pixels of y, in one direction, whose tap `tap` lies inside x.
 static void inside(const struct cpu_taps *t, int direction, int64_t tap, int64_t *begin,

@@ -4,34 +4,13 @@
 // other row by row. An element is added up in the order of its row, whatever other rows there are,
 // so the bits depend on nothing else.
 #include "plugins/device/cpu/loops.h"
+#include "plugins/device/cpu/loops_vector.h"
 
 #include <string.h>
 
-#if defined(__AVX512F__)
-#define LANES 16
-#define MOST_ROWS 12 // two registers each, of 32
-#elif defined(__AVX2__)
-#define LANES 8
-#define MOST_ROWS 6
-#else
-#define LANES 4
-#define MOST_ROWS 4
-#endif
+// Rows at a time: two registers each.
+#define MOST_ROWS (LANES == 16 ? 12 : LANES == 8 ? 6 : 4)
 #define PANEL (2 * LANES)
-
-typedef float vec __attribute__((vector_size(4 * LANES)));
-
-static inline __attribute__((always_inline)) vec load(const float *from)
-{
-    vec value;
-    memcpy(&value, from, sizeof(value));
-    return value;
-}
-
-static inline __attribute__((always_inline)) void store(float *to, vec value)
-{
-    memcpy(to, &value, sizeof(value));
-}
 
 static void pack(const float *w, int64_t depth, int64_t columns, int64_t row, int64_t column,
                  float *packed)
