@@ -53,7 +53,8 @@ class Broken(ProgramTest):
         begin = time.monotonic()
         outcome = self.lockstep(*arguments, FAULTS)
         self.assertEqual(outcome.code, code, outcome.out + outcome.err)
-        errors = [line for line in outcome.err.splitlines() if "NOT REAL DATA" not in line]
+        # A line of progress comes after ten seconds, which a slow machine needs.
+        errors = [line for line in outcome.err.splitlines() if "NOT REAL DATA" not in line and not line.endswith("being verified")]
         self.assertEqual(len(errors), 1, outcome.err)
         for text in says:
             self.assertIn(text, outcome.err)
