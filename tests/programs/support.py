@@ -119,6 +119,20 @@ def tensors(path):
     return result
 
 
+def is_connected(pid):
+    """Whether a process has a connection by TCP to another one, or to itself."""
+    with open(f"/proc/{pid}/net/tcp", encoding="ascii") as file:
+        established = {f"socket:[{fields[9]}]" for fields in map(str.split, file) if fields[3] == "01"}
+    folder = f"/proc/{pid}/fd"
+    for name in os.listdir(folder):
+        try:
+            if os.readlink(os.path.join(folder, name)) in established:
+                return True
+        except FileNotFoundError:
+            pass  # closed since
+    return False
+
+
 class Result(unittest.TextTestResult):
     def addSkip(self, test, reason):
         super().addSkip(test, reason)

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import time
 
-from support import DONE, LOCKSTEP, USAGE, ProgramTest, main
+from support import DONE, LOCKSTEP, USAGE, ProgramTest, is_connected, main
 from test_worker_ends import free_port
 
 SECONDS = 120
@@ -262,9 +262,17 @@ class ElasticTest(Reproducible):
     def add(self, rank, **more):
         own = dict(LOCKSTEP_RANK=str(rank), LOCKSTEP_WORLD_SIZE="3", LOCKSTEP_ADDRESS=self.address, **more)
         process = subprocess.Popen([LOCKSTEP, "train", *self.elastic], env=dict(os.environ, **own), text=True, cwd=self.folder,
-                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, pipesize=4096)
         self.addCleanup(process.kill)
         self.processes.append(process)
+
+    def join(self, rank):
+        """A new worker, for which the training waits: nobody reads the lines of the chief until it is there."""
+        self.add(rank, LOCKSTEP_JOIN="1")
+        end = time.monotonic() + SECONDS
+        while not is_connected(self.processes[-1].pid):
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.01)
 
     def await_lines(self, count):
         end = time.monotonic() + SECONDS
@@ -282,7 +290,7 @@ class ElasticTest(Reproducible):
         self.await_lines(100)
         self.processes[2].kill()
         self.await_lines(300)
-        self.add(2, LOCKSTEP_JOIN="1")
+        self.join(2)
         out, error = self.processes[0].communicate(timeout=SECONDS)
         codes = [process.wait(SECONDS) for process in self.processes]
         self.assertEqual(codes, [DONE, DONE, -signal.SIGKILL, DONE], error)
