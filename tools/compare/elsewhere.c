@@ -74,12 +74,13 @@ static double exchange_seconds(const struct compare_recording *cycle, const doub
 struct compare_step_time compare_replay(const struct compare_recording *cycle,
                                         const double *seconds, const struct compare_pace *pace)
 {
-    struct walk walk = {.seconds = seconds,
-                        .ends = calloc(cycle->exchange_count + 1, sizeof(*walk.ends))};
-    const struct compare_work work = compare_mean_work(cycle);
+    struct walk walk = {.seconds = seconds};
     double begin = 0;
-    if (!walk.ends || !cycle->step_count)
+    if (cycle->step_count)
+        walk.ends = calloc(cycle->exchange_count + 1, sizeof(*walk.ends));
+    if (!walk.ends)
         return (struct compare_step_time){NAN, NAN, NAN};
+    const struct compare_work work = compare_mean_work(cycle);
     for (int i = 0; i < CYCLES; i++) {
         begin = walk.now;
         for (size_t k = 0; k < cycle->step_count; k++)
