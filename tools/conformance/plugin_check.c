@@ -174,6 +174,7 @@ static enum ls_status run_transport(void *argument, ls_conformance_wanted wanted
         .host = check->tested->host,
         .device = check->device ? check->device->interface : NULL,
         .device_host = check->device ? check->device->host : NULL,
+        .deadline_ns = check->deadline_ns,
         .seed = check->seed,
         .only = only(check),
         .wanted = wanted,

@@ -18,6 +18,7 @@ struct ls_transport_conformance_options {
     const struct ls_device_interface *device;
     const struct ls_host *device_host;
     uint32_t hosts; // the processes are said to be on so many, in turn; 0: on one
+    uint64_t deadline_ns; // of a case; no wait in it takes more than a quarter of that; 0: 20 s
     uint64_t seed; // of values and orders
     const char *only; // runs the cases whose names contain this; NULL: all
     ls_conformance_wanted wanted; // and for which this says so; NULL: all

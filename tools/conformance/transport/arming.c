@@ -9,7 +9,6 @@
 
 #define MESSAGES 40
 #define LARGE_COUNT 70001 // elements: more than any transport takes in one piece
-#define WAKE_MS 5000 // a descriptor that is not readable by then was forgotten
 
 static uint32_t of_peer(const struct ls_transport_side *side, uint64_t message, uint64_t index)
 {
@@ -31,11 +30,13 @@ static bool wait_armed(struct ls_transport_side *side, struct ls_transfer *const
     if (ready.fd < 0 || !glance_ns)
         return ls_tally_blame(tally, "arm gives the file descriptor %d, and a glance of %.0f ns",
                               ready.fd, (double)glance_ns);
-    return poll(&ready, 1, WAKE_MS) == 1 ||
+    // A descriptor that is not readable by then was forgotten.
+    const uint64_t wake_ms = ls_transport_patience_ns(side->trial->suite) / 1000000;
+    return poll(&ready, 1, (int)wake_ms) == 1 ||
            ls_tally_blame(tally,
-                          "endpoint %u: armed, its file descriptor is not readable after %d s, "
+                          "endpoint %u: armed, its file descriptor is not readable after %.3g s, "
                           "though its peer is done",
-                          side->rank, WAKE_MS / 1000);
+                          side->rank, (double)wake_ms * 1e-3);
 }
 
 // LS_OK: all are complete.

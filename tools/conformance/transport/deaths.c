@@ -12,7 +12,6 @@
 #define LARGE (UINT64_C(1) << 20) // elements: a pass takes some time
 #define TURNS 8 // kills at different moments
 #define MOST_DELAY_US 3000
-#define STOP_DEADLINE_NS UINT64_C(1000000000)
 
 static uint32_t of_own(const struct ls_transport_side *side, uint64_t message, uint64_t index)
 {
@@ -24,16 +23,22 @@ static uint32_t of_two(const struct ls_transport_side *side, uint64_t message, u
     return ls_transport_value(side->trial, 2, message, index);
 }
 
+// Of endpoints whose peer may be stopped, which nothing but a deadline can tell.
+static uint64_t stop_deadline_ns(const struct ls_transport_suite *suite)
+{
+    return ls_transport_patience_ns(suite) / 5;
+}
+
 static const char *text_of(int32_t status)
 {
-    return status == LS_TRANSPORT_NEVER ? "still waiting after 5 s"
+    return status == LS_TRANSPORT_NEVER ? "still waiting when its time is over"
                                         : ls_status_text((enum ls_status)status);
 }
 
 // Until it is killed.
 static void wait_for_the_end(struct ls_transport_side *side)
 {
-    ls_transport_pause(10000);
+    ls_transport_pause(2 * ls_transport_patience_ns(side->trial->suite) / 1000000);
     ls_tally_blame(&side->trial->suite->tally, "endpoint %u was not killed", side->rank);
 }
 
@@ -137,8 +142,8 @@ static void in_a_pass_body(struct ls_transport_side *side)
     const struct ls_transport_trial *trial = side->trial;
     struct ls_tally *tally = &trial->suite->tally;
     const bool stopped = trial->accident.signal == SIGSTOP;
-    const uint64_t limit_ns =
-        stopped && side->rank == 0 ? STOP_DEADLINE_NS / 4 : UINT64_C(5000000000);
+    const uint64_t limit_ns = stopped && side->rank == 0 ? stop_deadline_ns(trial->suite) / 4
+                                                         : ls_transport_patience_ns(trial->suite);
     struct ls_transfer transfers[2];
     struct ls_transport_buffer out, in;
     if (!ls_transport_buffer_init(side, &out, LARGE, side->rank, 0))
@@ -160,7 +165,7 @@ static void in_a_pass_body(struct ls_transport_side *side)
     if (status != LS_PEER_LOST && status != LS_ABORTED)
         ls_tally_blame(tally, "after an abort, with a peer that is %s: %s",
                        stopped ? "stopped" : "dead", text_of(status));
-    if (ls_clock_ns() - begin_ns > 3 * STOP_DEADLINE_NS)
+    if (ls_clock_ns() - begin_ns > 3 * stop_deadline_ns(trial->suite))
         ls_tally_blame(tally, "an abort with a peer that is %s takes longer than the deadline",
                        stopped ? "stopped" : "dead");
     if (!stopped || status == LS_ABORTED)
@@ -185,7 +190,7 @@ void ls_transport_death_cases(struct ls_transport_suite *suite)
                                            .body = in_a_pass_body,
                                            .dtype = LS_F32,
                                            .accident = {SIGKILL, 1, delay_us},
-                                           .deadline_ns = STOP_DEADLINE_NS};
+                                           .deadline_ns = stop_deadline_ns(suite)};
         ls_transport_case(suite, &trial, "killed_in_a_pass turn=%u", turn);
         if (turn % 4)
             continue;

@@ -16,7 +16,7 @@ static uint32_t of_zero(const struct ls_transport_side *side, uint64_t message, 
 
 static const char *text_of(int32_t status)
 {
-    return status == LS_TRANSPORT_NEVER ? "still waiting after 5 s"
+    return status == LS_TRANSPORT_NEVER ? "still waiting when its time is over"
                                         : ls_status_text((enum ls_status)status);
 }
 
@@ -218,7 +218,8 @@ static void two_body(struct ls_transport_side *side)
                                                  .host = trial->suite->options.host,
                                                  .world = 2,
                                                  .name = "check.others",
-                                                 .deadline_ns = UINT64_C(5000000000)};
+                                                 .deadline_ns =
+                                                     ls_transport_patience_ns(trial->suite)};
     struct ls_transport *others[2] = {NULL, NULL};
     struct ls_transport_buffer buffer;
     if (side->rank == 0) {

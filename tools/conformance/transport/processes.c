@@ -21,7 +21,6 @@
 #include <unistd.h>
 
 #define MOST_BYTES (UINT64_C(64) << 10) // that an endpoint gives in one exchange
-#define DEADLINE_NS UINT64_C(15000000000) // of a case; a run of 5 s may be in it twice
 
 struct ls_transport_meeting {
     _Atomic uint32_t stage; // of the case
@@ -56,7 +55,8 @@ static int32_t exchange(void *context, const void *own, uint64_t bytes, void *al
 {
     struct ls_transport_trial *trial = context;
     const uint64_t end_ns =
-        ls_clock_ns() + (trial->deadline_ns ? trial->deadline_ns : UINT64_C(5000000000));
+        ls_clock_ns() +
+        (trial->deadline_ns ? trial->deadline_ns : ls_transport_patience_ns(trial->suite));
     if (bytes > MOST_BYTES) {
         ls_tally_blame(&trial->suite->tally, "it exchanges %llu bytes an endpoint: too many",
                        (unsigned long long)bytes);
@@ -116,6 +116,12 @@ static void run_process(struct ls_transport_trial *trial)
 
 // ---- In the parent ----
 
+// A wait for what must come may be in it twice.
+static uint64_t run_deadline_ns(const struct ls_transport_trial *trial)
+{
+    return 3 * ls_transport_patience_ns(trial->suite);
+}
+
 static bool start_processes(struct ls_transport_trial *trial, pid_t *children)
 {
     fflush(NULL); // or the children would write it again
@@ -135,7 +141,7 @@ static bool start_processes(struct ls_transport_trial *trial, pid_t *children)
 
 static void have_accident(const struct ls_transport_trial *trial, pid_t victim)
 {
-    const uint64_t end_ns = ls_clock_ns() + DEADLINE_NS / 2;
+    const uint64_t end_ns = ls_clock_ns() + run_deadline_ns(trial) / 2;
     while (atomic_load(trial->stage) == 0 && ls_clock_ns() < end_ns)
         nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
     const uint64_t begin_ns = ls_clock_ns();
@@ -173,7 +179,7 @@ static bool all_ended(const struct ls_transport_trial *trial, const pid_t *child
 
 static void await_processes(struct ls_transport_trial *trial, pid_t *children)
 {
-    const uint64_t end_ns = ls_clock_ns() + DEADLINE_NS;
+    const uint64_t end_ns = ls_clock_ns() + run_deadline_ns(trial);
     while (!all_ended(trial, children) && ls_clock_ns() < end_ns) {
         for (uint32_t i = 0; i < trial->processes; i++) {
             int status = 0;
@@ -185,8 +191,8 @@ static void await_processes(struct ls_transport_trial *trial, pid_t *children)
         nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
     }
     if (!all_ended(trial, children))
-        ls_tally_blame(&trial->suite->tally, "not all processes ended within %.0f s",
-                       (double)DEADLINE_NS * 1e-9);
+        ls_tally_blame(&trial->suite->tally, "not all processes ended within %.3g s",
+                       (double)run_deadline_ns(trial) * 1e-9);
     for (uint32_t i = 0; i < trial->processes; i++)
         if (children[i] > 0) {
             kill(children[i], SIGKILL);

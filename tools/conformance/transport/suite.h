@@ -60,7 +60,7 @@ struct ls_transport_trial {
     uint32_t process; // this one
     struct ls_transport_meeting *meeting; // NULL: one process
     struct ls_transport_accident accident;
-    uint64_t deadline_ns; // that endpoints are opened with; 0: 5 s
+    uint64_t deadline_ns; // that endpoints are opened with; 0: ls_transport_patience_ns()
     void (*body)(struct ls_transport_side *side); // what each side does [its thread]
     uint32_t dtype, reduction; // of the case
     uint64_t variant; // of the case: a count, a seed, ...
@@ -69,6 +69,9 @@ struct ls_transport_trial {
 };
 
 // ---- Support: support.c ----
+
+// How long a case waits for what must come: a quarter of its deadline.
+uint64_t ls_transport_patience_ns(const struct ls_transport_suite *suite);
 
 // Names the case and, where it is wanted and its endpoints can be spread like that, runs it on all
 // endpoints.

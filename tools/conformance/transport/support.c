@@ -16,7 +16,7 @@
 #include <time.h>
 
 #define GUARD 64 // bytes on both sides of a buffer
-#define DEADLINE_NS UINT64_C(5000000000)
+#define DEADLINE_NS UINT64_C(20000000000) // of a case, unless the options say another
 
 // ---- Values ----
 
@@ -192,11 +192,16 @@ static int32_t test_all(struct ls_transport_side *side, struct ls_transfer *tran
     return LS_OK;
 }
 
+uint64_t ls_transport_patience_ns(const struct ls_transport_suite *suite)
+{
+    return (suite->options.deadline_ns ? suite->options.deadline_ns : DEADLINE_NS) / 4;
+}
+
 int32_t ls_transport_complete(struct ls_transport_side *side, struct ls_transfer *transfers,
                               size_t count)
 {
     struct ls_transfer **pending = calloc(count + 1, sizeof(struct ls_transfer *));
-    const uint64_t end_ns = ls_clock_ns() + DEADLINE_NS;
+    const uint64_t end_ns = ls_clock_ns() + ls_transport_patience_ns(side->trial->suite);
     size_t left = 0;
     int32_t status = pending ? LS_OK : LS_OUT_OF_MEMORY;
     while (!status) {
@@ -218,7 +223,7 @@ bool ls_transport_expect_complete(struct ls_transport_side *side, struct ls_tran
     if (!status)
         return true;
     ls_tally_blame(&side->trial->suite->tally, "endpoint %u: %s: %s", side->rank, what,
-                   status == LS_TRANSPORT_NEVER ? "not complete after 5 s"
+                   status == LS_TRANSPORT_NEVER ? "not complete in time"
                                                 : ls_status_text((enum ls_status)status));
     side->trial->ops->abort(side->endpoint);
     return false;
@@ -240,11 +245,11 @@ void ls_transport_advance(struct ls_transport_side *side)
 
 bool ls_transport_await(struct ls_transport_side *side, uint32_t stage)
 {
-    const uint64_t end_ns = ls_clock_ns() + DEADLINE_NS;
+    const uint64_t end_ns = ls_clock_ns() + ls_transport_patience_ns(side->trial->suite);
     while (atomic_load(side->trial->stage) < stage) {
         if (ls_clock_ns() > end_ns)
             return ls_tally_blame(&side->trial->suite->tally,
-                                  "endpoint %u: the others did not come as far within 5 s",
+                                  "endpoint %u: the others did not come as far in time",
                                   side->rank);
         ls_transport_pause(1);
     }
@@ -264,14 +269,15 @@ static void *side_main(void *argument)
 static struct ls_endpoints_options options_of(struct ls_transport_trial *trial, uint32_t *own,
                                               uint32_t *hosts)
 {
-    struct ls_endpoints_options options = {.transport = trial->ops,
-                                           .host = trial->suite->options.host,
-                                           .world = trial->world,
-                                           .own = own,
-                                           .hosts = hosts,
-                                           .name = "check",
-                                           .deadline_ns = trial->deadline_ns ? trial->deadline_ns
-                                                                             : DEADLINE_NS};
+    struct ls_endpoints_options options = {
+        .transport = trial->ops,
+        .host = trial->suite->options.host,
+        .world = trial->world,
+        .own = own,
+        .hosts = hosts,
+        .name = "check",
+        .deadline_ns =
+            trial->deadline_ns ? trial->deadline_ns : ls_transport_patience_ns(trial->suite)};
     const uint32_t said = trial->suite->options.hosts;
     for (uint32_t i = 0; i < trial->world; i++) {
         if (ls_transport_together(trial, i, trial->process))
