@@ -430,10 +430,10 @@ class Elsewhere(CompareTest):
         self.assertEqual(row["bytes"], exchange["bytes"])
         return row["seconds"]
 
-    def exchanges(self, steps, *arguments):
+    def exchanges(self, model, steps, *arguments):
         """Those that rank 0 begins in the steps of a timeline, one after the other."""
         path = self.path("timeline.json")
-        self.train("--model=linear", *self.SETTING[:5], f"--timeline={path}", f"--timeline-steps=5:{4 + steps}", "--steps=12", *arguments)
+        self.train("--model=" + model, *self.SETTING[:5], f"--timeline={path}", f"--timeline-steps=5:{4 + steps}", "--steps=12", *arguments)
         with open(path) as file:
             events = json.load(file)["traceEvents"]
         return [event["args"] for event in events if event["ph"] == "X" and event["pid"] == 2 and event["cat"] == "communication"
@@ -451,11 +451,11 @@ class Elsewhere(CompareTest):
         size, = (bucket["bytes"] for bucket in outcome.runs["ring", 2]["buckets"])
         larger = 4 * 64 * math.ceil(size / 4 / 64 / 2)
         self.assertTrue(math.isclose(ring["exchange_seconds"], 2 * (self.LATENCY + larger / self.BANDWIDTH), rel_tol=1e-6))
-        for run, steps, arguments in ((ring, 1, ("--strategy=ring",)), (int8, 1, ("--strategy=ring", "--compress=int8")),
-                                      (rounds, 4, ("--strategy=local-sgd:steps=4",))):
+        for run, steps, count, arguments in ((ring, 1, 1, ("--strategy=ring",)), (int8, 1, 3, ("--strategy=ring", "--compress=int8")),
+                                             (rounds, 4, 5, ("--strategy=local-sgd:steps=4",))):
             with self.subTest(arguments):
-                begun = self.exchanges(steps, *arguments)
-                self.assertEqual(len(begun), {"ring": 1, "local-sgd:steps=4": 5}.get(arguments[-1][11:], 3))
+                begun = self.exchanges("linear", steps, *arguments)
+                self.assertEqual(len(begun), count)
                 self.assertTrue(math.isclose(run["exchange_seconds"], sum(map(self.simulated, begun)) / steps, rel_tol=1e-6))
                 self.assertGreaterEqual(run["step_seconds"], max(run["exchange_seconds"], run["work_seconds"]))
                 self.assertLessEqual(run["step_seconds"], 1.000001 * (run["exchange_seconds"] + run["work_seconds"]))
@@ -484,6 +484,25 @@ class Elsewhere(CompareTest):
         self.assertGreaterEqual(run["work_seconds"], 2)
         self.assertGreaterEqual(run["step_seconds"], run["work_seconds"])
         self.assertIn("forward and backward in 2 s", slow.out)
+
+    def test_steps_before_a_filter_begins_take_what_they_send(self):
+        late, rounds = "ring+powersgd:rank=1,start=4", "local-sgd:steps=2+powersgd:rank=1,start=3"
+        outcome = self.compare("--model=mlp", *self.SETTING, "--steps=12", f"--strategies=ring,{late},{rounds}",
+                               "--simulate-network=" + self.network(), "--compute-scale=1e6")
+        ring = outcome.runs["ring", 2]["simulated"]
+        for name, steps, arguments in ((late, 1, ("--strategy=ring", "--compress=powersgd:rank=1,start=4")),
+                                       (rounds, 2, ("--strategy=local-sgd:steps=2", "--compress=powersgd:rank=1,start=3"))):
+            with self.subTest(name):
+                run, begun = outcome.runs[name, 2]["simulated"], self.exchanges("mlp", steps, *arguments)
+                self.assertTrue(math.isclose(run["exchange_seconds"], sum(map(self.simulated, begun)) / steps, rel_tol=1e-6))
+                self.assertLess(run["step_seconds"], 0.1 * ring["step_seconds"])
+                self.assertEqual(run["unfiltered_steps"], 4 if name == late else 0)  # three steps are less than two rounds
+                unfiltered = min(run["goal_step"], run["unfiltered_steps"])
+                self.assertTrue(math.isclose(run["goal_seconds"], unfiltered * (run["unfiltered_step_seconds"] or 0) +
+                                             (run["goal_step"] - unfiltered) * run["step_seconds"], rel_tol=1e-6))
+        begun_late = outcome.runs[late, 2]["simulated"]
+        self.assertTrue(math.isclose(begun_late["unfiltered_step_seconds"], ring["step_seconds"], rel_tol=1e-2))  # sends the same
+        self.assertIn(f"Of {late}, the first 4 steps are not filtered and take ", outcome.out)
 
     def test_plain_ring_is_better_inside_a_node_and_diloco_over_the_internet(self):
         diloco = "diloco:steps=8,outer_momentum=0"
@@ -523,17 +542,33 @@ class Elsewhere(CompareTest):
                                       (("--simulate-network=intranet",), USAGE, "did you mean 'internet'"),
                                       (("--simulate-network=./none.json",), BAD_INPUT, "none.json"),
                                       (("--compute-scale=2",), USAGE, "--simulate-network"),
-                                      (("--simulate-network=internet", "--compute-scale=0"), USAGE, "expected a number above 0"),
+                                      (("--simulate-network=internet", "--compute-scale=0"), USAGE, "expected a number from 1e-09 to 1e+09"),
                                       (("--simulate-network=internet", "--step-seconds=nan"), USAGE, "--step-seconds=nan")):
             with self.subTest(arguments):
                 self.refuse(code, *tiny, *(() if "strategies" in arguments[0] else ("--strategies=ring",)), *arguments, says=(says,))
 
-    def test_rounds_that_were_not_seen_twice_are_not_simulated(self):
-        outcome = self.compare("--model=linear", *self.SETTING, "--steps=8", "--strategies=ring,local-sgd:steps=6",
+    def test_what_was_not_seen_is_not_simulated(self):
+        reasons = {"local-sgd:steps=4": "what it sends did not repeat in 8 steps; train more than two rounds",
+                   "ring+powersgd:rank=1": "its filter begins after 1000 updates; 8 were recorded",
+                   "local-sgd:steps=2+powersgd:rank=1": "its filter begins after 1000 updates; 8 were recorded"}
+        outcome = self.compare("--model=linear", *self.SETTING, "--steps=8", "--strategies=ring," + ",".join(reasons),
                                "--simulate-network=" + self.network())
-        run = outcome.runs["local-sgd:steps=6", 2]["simulated"]
-        self.assertIsNone(run["step_seconds"])
-        self.assertIn("train at least two rounds", run["reason"])
+        for strategy, reason in reasons.items():
+            run = outcome.runs[strategy, 2]["simulated"]
+            self.assertIsNone(run["step_seconds"])
+            self.assertEqual(run["reason"], reason)
+        self.assertIn("ring+powersgd:rank=1 was not filtered in these steps: its filter begins after 1000 updates",
+                      " ".join(outcome.report["verdict"]))
+
+    def test_steps_are_recorded_though_many_messages_are_under_way(self):
+        outcome = self.compare("--model=mlp", *self.SETTING[:2], "--replicas=4", *self.SETTING[3:], "--steps=12", "--strategies=tree", "--simulate-network=internet")
+        self.assertEqual(outcome.runs["tree", 4]["simulated"]["recorded_steps"], 12)
+        self.assertIsNotNone(outcome.runs["tree", 4]["simulated"]["step_seconds"])
+
+    def test_where_each_run_has_one_replica_nothing_travels(self):
+        outcome = self.compare("--model=linear", *self.SETTING[:2], "--replicas=1", *self.SETTING[3:], "--steps=4", "--strategies=ring",
+                               "--simulate-network=internet")
+        self.assertIn("nothing would travel, because each run has one replica; compare with --replicas=2.", " ".join(outcome.report["verdict"]))
 
 
 class Speed(CompareTest):

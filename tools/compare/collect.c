@@ -341,7 +341,11 @@ static const struct ls_compared_run nothing = {.rate = NAN,
                                                .same_bits = -1,
                                                .target_seconds = NAN,
                                                .target_examples = NAN,
-                                               .elsewhere = {NAN, NAN, NAN, NAN, 0, NULL}};
+                                               .elsewhere = {.step_seconds = NAN,
+                                                             .unfiltered_seconds = NAN,
+                                                             .work_seconds = NAN,
+                                                             .exchange_seconds = NAN,
+                                                             .goal_seconds = NAN}};
 
 static enum ls_status collect_run(const struct compare_race *race,
                                   const struct compare_runner *runner, const struct steps *steps,

@@ -15,6 +15,7 @@
 
 #define DEFAULT_REPLICA_BATCH 64
 #define SCALE_MOST 1e9
+#define STEP_SECONDS_LEAST 1e-9
 #define STEP_SECONDS_MOST 1e6
 #define REPLICAS_ALONE "2"
 #define REPLICAS_OF_SEVERAL "1" // of each, as for train
@@ -137,17 +138,17 @@ static enum ls_status read_target(const struct arguments *arguments, struct comp
     return LS_OK;
 }
 
-// A number of the command line above 0; NaN where it is not given.
+// A number of the command line from `least` to `most`; NaN where it is not given.
 static enum ls_status read_positive(const struct arguments *arguments, const char *option,
-                                    double most, double *out)
+                                    double least, double most, double *out)
 {
     double value = NAN;
     enum ls_status status = LS_OK;
     if (arguments_given(arguments, option))
         status = arguments_number(arguments, option, &value);
-    if (!status && arguments_given(arguments, option) && !(value > 0 && value <= most)) {
-        ls_error("usage", "--%s=%s: expected a number above 0, at most %g", option,
-                 arguments_text(arguments, option), most);
+    if (!status && arguments_given(arguments, option) && !(value >= least && value <= most)) {
+        ls_error("usage", "--%s=%s: expected a number from %g to %g", option,
+                 arguments_text(arguments, option), least, most);
         status = LS_USAGE;
     }
     *out = value;
@@ -159,9 +160,10 @@ static enum ls_status read_network(const struct arguments *arguments, struct com
 {
     out->network_name = arguments_text(arguments, "simulate-network");
     enum ls_status status =
-        read_positive(arguments, "compute-scale", SCALE_MOST, &out->compute_scale);
+        read_positive(arguments, "compute-scale", 1 / SCALE_MOST, SCALE_MOST, &out->compute_scale);
     if (!status)
-        status = read_positive(arguments, "step-seconds", STEP_SECONDS_MOST, &out->compute_seconds);
+        status = read_positive(arguments, "step-seconds", STEP_SECONDS_LEAST, STEP_SECONDS_MOST,
+                               &out->compute_seconds);
     if (status || !out->network_name || out->place.number) // worker 0 simulates
         return status;
     out->setting.records = true;

@@ -167,9 +167,11 @@ static void add_truth(json_t *object, const struct ls_compared_run *run)
 static json_t *elsewhere_json(const struct ls_compared_run *run)
 {
     const struct ls_compared_elsewhere *elsewhere = &run->elsewhere;
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "recorded_steps",
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "recorded_steps",
                      ls_report_count_json(elsewhere->recorded_steps), "step_seconds",
-                     ls_report_number_json(elsewhere->step_seconds), "work_seconds",
+                     ls_report_number_json(elsewhere->step_seconds), "unfiltered_steps",
+                     ls_report_count_json(elsewhere->unfiltered_steps), "unfiltered_step_seconds",
+                     ls_report_number_json(elsewhere->unfiltered_seconds), "work_seconds",
                      ls_report_number_json(elsewhere->work_seconds), "exchange_seconds",
                      ls_report_number_json(elsewhere->exchange_seconds), "goal_step",
                      run->goal_step ? ls_report_count_json(run->goal_step) : json_null(),

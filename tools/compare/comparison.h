@@ -64,9 +64,11 @@ enum ls_compared_way {
 // What a step of a run would take on a network that is not here (tools/compare/elsewhere.h).
 struct ls_compared_elsewhere {
     double step_seconds; // NaN: it was not simulated
+    double unfiltered_seconds; // likewise, of a step before its filter begins
+    uint64_t unfiltered_steps; // so many; 0: none, or too few to see what a step is
     double work_seconds,
         exchange_seconds; // of it: what the rank does; all exchanges, hidden or not
-    double goal_seconds; // until the goal (struct ls_comparison)
+    double goal_seconds; // until the goal (struct ls_comparison), with the steps before its filter
     uint64_t recorded_steps; // the first ones, that this was made from
     char *reason; // why it was not simulated; NULL: it was, or nobody asked
 };

@@ -280,15 +280,20 @@ static void print_truth(const struct ls_comparison *comparison, FILE *out)
             ls_twin_text(comparison, twin));
 }
 
-// What a filter does later is not in such a recording.
 static void print_recorded(const struct ls_comparison *comparison, FILE *out)
 {
+    char time[LS_LONG_TIME_BYTES];
     for (size_t i = 0; i < comparison->run_count; i++) {
-        const struct ls_compared_run *run = &comparison->runs[i];
-        if (isfinite(run->elsewhere.step_seconds) &&
-            run->elsewhere.recorded_steps < comparison->steps)
-            fprintf(out, "Of %s, the first %llu of %llu steps were recorded.\n", run->strategy,
-                    (unsigned long long)run->elsewhere.recorded_steps,
+        const struct ls_compared_elsewhere *elsewhere = &comparison->runs[i].elsewhere;
+        if (!isfinite(elsewhere->step_seconds))
+            continue;
+        if (elsewhere->unfiltered_steps)
+            fprintf(out, "Of %s, the first %llu steps are not filtered and take %s each.\n",
+                    comparison->runs[i].strategy, (unsigned long long)elsewhere->unfiltered_steps,
+                    ls_long_time(elsewhere->unfiltered_seconds, time));
+        if (elsewhere->recorded_steps < comparison->steps)
+            fprintf(out, "Of %s, the first %llu of %llu steps were recorded.\n",
+                    comparison->runs[i].strategy, (unsigned long long)elsewhere->recorded_steps,
                     (unsigned long long)comparison->steps);
     }
 }

@@ -75,10 +75,16 @@ static size_t points_of(const struct ls_page_run *run, const char *key)
     return count;
 }
 
-// Seconds of a step on another network; NaN: it was not simulated.
-static double simulated_step(const struct ls_page_run *run)
+// Seconds until so many steps on another network; NaN: it was not simulated.
+static double simulated_seconds(const struct ls_page_run *run, double steps)
 {
-    return ls_page_number(json_object_get(run->json, "simulated"), "step_seconds");
+    const json_t *there = json_object_get(run->json, "simulated");
+    const double unfiltered = ls_page_number(there, "unfiltered_steps");
+    const double step = ls_page_number(there, "step_seconds");
+    if (!(unfiltered > 0))
+        return steps * step;
+    return fmin(steps, unfiltered) * ls_page_number(there, "unfiltered_step_seconds") +
+           fmax(steps - unfiltered, 0) * step;
 }
 
 // The points from `first` on, at most POINTS_MOST: means of `together` neighbours. Returns their number.
@@ -86,7 +92,6 @@ static size_t read_points(struct curves *curves, const struct ls_page_run *run, 
                           size_t first, size_t together)
 {
     const json_t *curve = json_object_get(run->json, "curve");
-    const double step_there = simulated_step(run);
     size_t at = first, in_point = 0;
     double examples = 0, seconds = 0, steps = 0, value = 0;
     for (size_t i = 0; i < json_array_size(curve); i++) {
@@ -102,7 +107,7 @@ static size_t read_points(struct curves *curves, const struct ls_page_run *run, 
         if (in_point && (in_point == together || i + 1 == json_array_size(curve))) {
             curves->examples[at] = examples / (double)in_point;
             curves->seconds[at] = seconds / (double)in_point;
-            curves->simulated[at] = step_there * steps / (double)in_point;
+            curves->simulated[at] = simulated_seconds(run, steps / (double)in_point);
             curves->values[at++] = value / (double)in_point;
             examples = seconds = steps = value = 0;
             in_point = 0;

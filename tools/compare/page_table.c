@@ -80,7 +80,8 @@ static const struct column elsewhere[] = {
     {"work_seconds", THERE, "work", "of it, what a rank computes and does itself"},
     {"exchange_seconds", THERE, "exchanges", "all exchanges of a step, hidden or not"},
     {"goal_step", STEPS_THERE, "steps to goal", "steps until the goal was reached"},
-    {"goal_seconds", THERE, "time to goal", "as many steps there"},
+    {"goal_seconds", THERE, "time to goal",
+     "as many steps there, with those before a filter begins"},
 };
 
 // As `lockstep compare` prints them, so that each is as wide as a page.

@@ -418,15 +418,15 @@ static enum ls_status copy_exchanges(const struct compare_recording *from,
     return LS_OK;
 }
 
-enum ls_status compare_recording_cycle(const struct compare_recording *recording,
-                                       struct compare_recording *out)
+enum ls_status compare_recording_cycle(const struct compare_recording *recording, size_t first,
+                                       size_t end, struct compare_recording *out)
 {
     struct compare_recording cycle = {0};
-    const size_t all = recording->step_count;
-    const struct compare_recorded_step *steps = recording->steps + (all > 1);
-    size_t count = all > 1 ? all - 1 : 0, period = period_of(steps, count);
-    for (bool first = true; !period && (first || count >= TAIL_LEAST); first = false) {
-        steps += count / 2; // a filter may begin late
+    const size_t warm = first + 1 < end ? first + 1 : end;
+    const struct compare_recorded_step *steps = recording->steps + warm;
+    size_t count = end - warm, period = period_of(steps, count);
+    for (bool whole = true; !period && (whole || count >= TAIL_LEAST); whole = false) {
+        steps += count / 2; // the first rounds may be others
         count -= count / 2;
         period = period_of(steps, count);
     }

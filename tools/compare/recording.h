@@ -56,11 +56,11 @@ LS_STATUS compare_recording_write(const struct ls_trace *trace, const char *path
 // LS_FAILED: there is no such file, or it is cut off; nothing is logged.
 LS_STATUS compare_recording_read(const char *path, struct compare_recording *out);
 
-// What repeats: as many steps as it takes until the same exchanges begin again, each with the marks
-// that most of its kind have and the medians of their work. The first step counts as warm-up;
-// where not all others repeat something, the second half is looked at, and the half of that. No
-// steps: what repeats was not seen twice. LS_OUT_OF_MEMORY.
-LS_STATUS compare_recording_cycle(const struct compare_recording *recording,
-                                  struct compare_recording *out);
+// What repeats in steps [first, end): as many as it takes until the same exchanges begin again,
+// each with the marks that most of its kind have and the medians of their work. The first step
+// counts as warm-up; where not all others repeat something, the second half is looked at, and the
+// half of that. No steps: what repeats was not seen twice. LS_OUT_OF_MEMORY.
+LS_STATUS compare_recording_cycle(const struct compare_recording *recording, size_t first,
+                                  size_t end, struct compare_recording *out);
 
 #endif

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #define OPTIONS_LETTERS 512
+#define REPEATING 3 // steps: one to warm up, and two that are alike
 
 enum ls_status compare_network_fits(const struct ls_network *network, uint32_t world)
 {
@@ -46,24 +47,31 @@ static bool sends_weights(const struct ls_compared_run *run, const struct compar
     return elements >= json_number_value(parameters);
 }
 
+// How many steps are trained before a filter works; of one replica nothing is filtered.
+static size_t unfiltered_steps(const struct ls_compared_run *run)
+{
+    return run->replicas > 1 ? (size_t)run->filter_begins : 0;
+}
+
 // NULL: nothing is in the way.
 static char *find_reason(const struct ls_compared_run *run,
                          const struct compare_recording *recording,
                          const struct compare_recording *cycle)
 {
     char text[160] = "";
+    const size_t begins = unfiltered_steps(run);
     if (isfinite(run->times.device))
         snprintf(text, sizeof(text),
                  "its device works beside the host, which does not see when gradients are ready");
     else if (!recording->step_count)
         snprintf(text, sizeof(text), "its steps were not recorded");
-    else if (run->way == LS_WAY_FILTERED && recording->step_count <= run->filter_begins)
-        snprintf(text, sizeof(text), "its filter begins after %llu updates; %zu were recorded",
-                 (unsigned long long)run->filter_begins, recording->step_count);
+    else if (begins && recording->step_count < begins + REPEATING)
+        snprintf(text, sizeof(text), "its filter begins after %zu updates; %zu were recorded",
+                 begins, recording->step_count);
     else if (!cycle->step_count || (run->way == LS_WAY_ROUNDS && !sends_weights(run, cycle)))
-        snprintf(text, sizeof(text),
-                 "what it sends did not repeat in %zu steps; train at least two rounds",
-                 recording->step_count);
+        snprintf(text, sizeof(text), "what it sends did not repeat in %zu step%s; train %s",
+                 recording->step_count, recording->step_count == 1 ? "" : "s",
+                 run->way == LS_WAY_ROUNDS ? "more than two rounds" : "at least three steps");
     else if (run->replicas > 1 && !begins_exchanges(cycle))
         snprintf(text, sizeof(text), "it uses no collective that describes a schedule");
     return *text ? strdup(text) : NULL;
@@ -73,7 +81,8 @@ static char *find_reason(const struct ls_compared_run *run,
 
 struct simulated {
     struct compare_recording cycle;
-    double kernels; // seconds of a step, as recorded; NaN: there is no cycle
+    struct compare_recording unfiltered; // of the steps before its filter begins
+    double kernels; // seconds of a step of `cycle`, as recorded; NaN: there is no cycle
 };
 
 // What forward and backward take in runs that divide the same batch among as many ranks: the
@@ -124,8 +133,12 @@ static enum ls_status read_run(const struct compare_runner *runner, struct ls_co
     free(path);
     if (status == LS_FAILED) // there is none
         status = LS_OK;
+    size_t begins = unfiltered_steps(run);
+    begins = begins < recording.step_count ? begins : recording.step_count;
     if (!status)
-        status = compare_recording_cycle(&recording, &out->cycle);
+        status = compare_recording_cycle(&recording, 0, begins, &out->unfiltered);
+    if (!status)
+        status = compare_recording_cycle(&recording, begins, recording.step_count, &out->cycle);
     if (!status) {
         run->elsewhere.recorded_steps = recording.step_count;
         run->elsewhere.reason = find_reason(run, &recording, &out->cycle);
@@ -156,9 +169,40 @@ static const char *collective_options(const struct ls_compared_run *run, char te
     return text;
 }
 
+// All runs compute the same in forward and backward, which take `common` seconds.
+static struct compare_step_time replay(const struct compare_recording *cycle, const double *seconds,
+                                       double common, double scale)
+{
+    const double kernels = cycle->step_count ? compare_mean_work(cycle).kernels : 0;
+    const struct compare_pace pace = {.kernels = (kernels > 0 ? common / kernels : 1) / scale,
+                                      .rest = 1 / scale};
+    return compare_replay(cycle, seconds, &pace);
+}
+
+// `seconds`: of each exchange.
+static void fill_in(const struct simulated *simulated, const double *seconds, double common,
+                    double scale, struct ls_compared_run *run)
+{
+    struct ls_compared_elsewhere *there = &run->elsewhere;
+    const struct compare_step_time time = replay(&simulated->cycle, seconds, common, scale);
+    const double before = replay(&simulated->unfiltered, seconds, common, scale).seconds;
+    there->step_seconds = time.seconds;
+    there->work_seconds = time.work;
+    there->exchange_seconds = time.exchanges;
+    there->unfiltered_seconds = before;
+    there->unfiltered_steps = isfinite(before) ? unfiltered_steps(run) : 0;
+    if (!run->goal_step)
+        return;
+    const uint64_t unfiltered =
+        run->goal_step < there->unfiltered_steps ? run->goal_step : there->unfiltered_steps;
+    there->goal_seconds = (double)(run->goal_step - unfiltered) * time.seconds;
+    if (unfiltered)
+        there->goal_seconds += (double)unfiltered * before;
+}
+
 static enum ls_status simulate_run(struct ls_loader *loader, const struct ls_network *network,
-                                   const struct simulated *simulated,
-                                   const struct compare_pace *pace, struct ls_compared_run *run)
+                                   const struct simulated *simulated, double common, double scale,
+                                   struct ls_compared_run *run)
 {
     char options[OPTIONS_LETTERS];
     const struct compare_elsewhere elsewhere = {
@@ -171,15 +215,10 @@ static enum ls_status simulate_run(struct ls_loader *loader, const struct ls_net
     if (!seconds)
         return LS_OUT_OF_MEMORY;
     const enum ls_status status = compare_exchange_times(&elsewhere, &simulated->cycle, seconds);
-    if (!status) {
-        const struct compare_step_time time = compare_replay(&simulated->cycle, seconds, pace);
-        run->elsewhere.step_seconds = time.seconds;
-        run->elsewhere.work_seconds = time.work;
-        run->elsewhere.exchange_seconds = time.exchanges;
-        run->elsewhere.goal_seconds = run->goal_step ? (double)run->goal_step * time.seconds : NAN;
-    } else if (status != LS_OUT_OF_MEMORY) { // logged
+    if (!status)
+        fill_in(simulated, seconds, common, scale, run);
+    else if (status != LS_OUT_OF_MEMORY) // logged
         run->elsewhere.reason = strdup("its collective could not be simulated there");
-    }
     free(seconds);
     return status == LS_OUT_OF_MEMORY ? status : LS_OK;
 }
@@ -206,14 +245,13 @@ enum ls_status compare_simulate(const struct compare_race *race, const struct ls
     for (size_t i = 0; !status && i < out->run_count; i++) {
         if (!isfinite(simulated[i].kernels))
             continue;
-        const double common = common_kernels(out, simulated, i, values);
-        const struct compare_pace pace = {
-            .kernels = simulated[i].kernels > 0 ? common / simulated[i].kernels / scale : 1 / scale,
-            .rest = 1 / scale};
-        status = simulate_run(loader, network, &simulated[i], &pace, &out->runs[i]);
+        status = simulate_run(loader, network, &simulated[i],
+                              common_kernels(out, simulated, i, values), scale, &out->runs[i]);
     }
-    for (size_t i = 0; simulated && i < out->run_count; i++)
+    for (size_t i = 0; simulated && i < out->run_count; i++) {
         compare_recording_finish(&simulated[i].cycle);
+        compare_recording_finish(&simulated[i].unfiltered);
+    }
     free(simulated);
     free(values);
     ls_loader_destroy(loader);

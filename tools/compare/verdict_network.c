@@ -69,12 +69,19 @@ static size_t first_of(const struct ls_comparison *comparison, bool plain)
     return first;
 }
 
+// The mean of all steps to the goal; before a filter begins they take longer.
+static double step_to_goal(const struct ls_compared_run *run)
+{
+    return run->elsewhere.goal_seconds / (double)run->goal_step;
+}
+
 static void put_arrival(FILE *out, const struct ls_comparison *comparison, size_t index)
 {
     const struct ls_compared_run *run = &comparison->runs[index];
     char total[LS_LONG_TIME_BYTES], step[LS_LONG_TIME_BYTES];
-    fprintf(out, "%s (%llu steps of %s)", ls_long_time(run->elsewhere.goal_seconds, total),
-            (unsigned long long)run->goal_step, ls_long_time(run->elsewhere.step_seconds, step));
+    fprintf(out, "%s (%llu step%s of %s)", ls_long_time(run->elsewhere.goal_seconds, total),
+            (unsigned long long)run->goal_step, run->goal_step == 1 ? "" : "s",
+            ls_long_time(step_to_goal(run), step));
 }
 
 // Whether sending less pays there, and how much.
@@ -94,8 +101,8 @@ static void say_choice(FILE *out, const struct ls_comparison *comparison, size_t
         return;
     }
     fprintf(out, ", %.3g times as long", ratio);
-    if (comparison->runs[plain].elsewhere.step_seconds <
-        RATIO_LEAST * comparison->runs[first].elsewhere.step_seconds)
+    if (step_to_goal(&comparison->runs[plain]) <
+        RATIO_LEAST * step_to_goal(&comparison->runs[first]))
         fputs(". Sending less makes no step shorter there: what it gains are steps, which another "
               "learning rate may gain, too",
               out);
@@ -138,6 +145,25 @@ static void say_one_machine(struct ls_sentence_writer *writer,
     ls_sentence_end(writer);
 }
 
+// Where no run over several ranks is known to reach the goal.
+static void put_none(FILE *out, const struct ls_comparison *comparison)
+{
+    char goal[LS_GOAL_BYTES];
+    bool several = false, simulated = false;
+    for (size_t i = 0; i < comparison->run_count; i++) {
+        const struct ls_compared_run *run = &comparison->runs[i];
+        several = several || run->replicas > 1;
+        simulated = simulated || (run->replicas > 1 && isfinite(run->elsewhere.step_seconds));
+    }
+    if (!several)
+        fprintf(out, "nothing would travel, because each run has one replica; compare with %s=2.",
+                comparison->for_python ? "replicas" : "--replicas");
+    else if (!simulated)
+        fputs("no run over several ranks was simulated.", out);
+    else
+        fprintf(out, "no run over several ranks reaches %s.", ls_goal_text(comparison, goal));
+}
+
 void ls_say_network(struct ls_sentence_writer *writer, const struct ls_comparison *comparison)
 {
     char compute[LS_COMPUTE_BYTES], goal[LS_GOAL_BYTES];
@@ -148,7 +174,7 @@ void ls_say_network(struct ls_sentence_writer *writer, const struct ls_compariso
     fprintf(out, "On network %s (simulated, %s), ", comparison->network,
             ls_compute_text(comparison, compute));
     if (first == LS_COMPARISON_NONE) {
-        fprintf(out, "no run over several ranks reaches %s.", ls_goal_text(comparison, goal));
+        put_none(out, comparison);
         ls_sentence_end(writer);
         return;
     }

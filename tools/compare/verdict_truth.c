@@ -188,11 +188,14 @@ static void say_other_way(struct ls_sentence_writer *writer, const struct ls_com
     if (!out)
         return;
     ls_put_compared_name(out, comparison, index);
-    if (run->way == LS_WAY_FILTERED && comparison->steps && run->filter_begins >= comparison->steps)
+    const bool unfiltered =
+        run->replicas > 1 && comparison->steps && run->filter_begins >= comparison->steps;
+    if (run->way != LS_WAY_FILTERED || !unfiltered)
+        fprintf(out, " %s, so its losses cannot be compared step by step%s", ls_way_verb(run->way),
+                unfiltered ? "; it" : "");
+    if (unfiltered)
         fprintf(out, " was not filtered in these steps: its filter begins after %llu updates",
                 (unsigned long long)run->filter_begins);
-    else
-        fprintf(out, " %s, so its losses cannot be compared step by step", ls_way_verb(run->way));
     put_pair(out, "; it ended with a loss of", run->final_loss, reference->final_loss);
     put_pair(out, " and a validation accuracy of", run->val_accuracy, reference->val_accuracy);
     fputs(".", out);

@@ -147,6 +147,19 @@ START_TEST(without_a_recording_every_call_is_without_effect)
 }
 END_TEST
 
+START_TEST(messages_are_recorded_unless_somebody_says_no)
+{
+    struct ls_trace *trace = NULL;
+    ck_assert(!ls_trace_has_messages());
+    for (int without = 0; without < 2; without++) {
+        const struct ls_trace_options options = {.steppers = 1, .without_messages = without};
+        ck_assert_int_eq(ls_trace_create(&options, &trace), LS_OK);
+        ck_assert_int_eq(ls_trace_has_messages(), !without);
+        ls_trace_destroy(trace);
+    }
+}
+END_TEST
+
 START_TEST(slices_keep_label_number_and_times)
 {
     struct ls_trace *trace = create(&(struct ls_trace_options){0});
@@ -462,6 +475,7 @@ int main(void)
     Suite *suite = suite_create("trace");
     TCase *tests = tcase_create("trace");
     tcase_add_test(tests, without_a_recording_every_call_is_without_effect);
+    tcase_add_test(tests, messages_are_recorded_unless_somebody_says_no);
     tcase_add_test(tests, slices_keep_label_number_and_times);
     tcase_add_test(tests, a_slice_without_its_end_is_shown_up_to_the_last_time_and_marked);
     tcase_add_test(tests, ends_without_a_begin_and_slices_too_deep_do_no_harm);

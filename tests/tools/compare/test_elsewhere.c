@@ -2,10 +2,13 @@
 // Tests of what a step takes on another network: against figures that were added up by hand.
 #include "tools/compare/elsewhere.h"
 
+#include "core/base/clock.h"
+
 #include <check.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define MS 1e-3
 #define NEAR 1e-12 // sums of a few numbers of some milliseconds
@@ -120,7 +123,7 @@ static struct compare_recording of_steps(size_t count)
 static struct compare_recording cycle_of(struct compare_recording *recording)
 {
     struct compare_recording cycle = {0};
-    ck_assert_int_eq(compare_recording_cycle(recording, &cycle), LS_OK);
+    ck_assert_int_eq(compare_recording_cycle(recording, 0, recording->step_count, &cycle), LS_OK);
     compare_recording_finish(recording);
     return cycle;
 }
@@ -179,18 +182,106 @@ START_TEST(what_was_not_seen_twice_is_no_cycle)
 }
 END_TEST
 
-// As with PowerSGD's start: what comes later counts.
-START_TEST(a_filter_that_begins_late_is_seen)
+// Twenty steps, of which the first ones begin exchange 0 and the others exchange 1.
+static struct compare_recording changing_at(size_t change)
 {
     struct compare_recording recording = of_steps(20);
     for (size_t i = 0; i < 20; i++) {
-        const struct compare_mark marks[] = {begins(i < 6 ? 0 : 1, 1, 0)};
+        const struct compare_mark marks[] = {begins(i < change ? 0 : 1, 1, 0)};
         recording.steps[recording.step_count++] = made(marks, 1);
     }
-    struct compare_recording cycle = cycle_of(&recording);
-    ck_assert_uint_eq(cycle.step_count, 1);
-    ck_assert_uint_eq(cycle.steps[0].marks[0].exchange, 1);
-    compare_recording_finish(&cycle);
+    return recording;
+}
+
+// What comes later counts: in the second half, or in the second half of that.
+START_TEST(what_changes_late_is_seen)
+{
+    for (size_t change = 6; change <= 14; change += 4) {
+        struct compare_recording recording = changing_at(change);
+        struct compare_recording cycle = cycle_of(&recording);
+        ck_assert_uint_eq(cycle.step_count, 1);
+        ck_assert_uint_eq(cycle.steps[0].marks[0].exchange, 1);
+        compare_recording_finish(&cycle);
+    }
+}
+END_TEST
+
+// As with PowerSGD's start.
+START_TEST(steps_before_a_filter_and_with_it_are_told_apart)
+{
+    struct compare_recording recording = changing_at(17), cycle = {0};
+    const struct {
+        size_t first, end, steps;
+    } parts[] = {{0, 17, 1}, {17, 20, 1}, {0, 2, 0}, {18, 20, 0}, {20, 20, 0}, {0, 0, 0}};
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+        ck_assert_int_eq(compare_recording_cycle(&recording, parts[i].first, parts[i].end, &cycle),
+                         LS_OK);
+        ck_assert_uint_eq(cycle.step_count, parts[i].steps);
+        if (cycle.step_count)
+            ck_assert_uint_eq(cycle.steps[0].marks[0].exchange, parts[i].first ? 1 : 0);
+        compare_recording_finish(&cycle);
+    }
+    compare_recording_finish(&recording);
+}
+END_TEST
+
+// ---- From a timeline ----
+
+#define NAMED(text, operates, elements)                         \
+    {                                                           \
+        .category = "communication", .name = text, .details = { \
+            {"operation", operates, 0},                         \
+            {"algorithm", "ring", 0},                           \
+            {"bytes", NULL, 4 * (elements)},                    \
+            {"elements", NULL, elements}                        \
+        }                                                       \
+    }
+
+// Sharded: a range is scattered and gathered under one name; and a shorter one, too.
+START_TEST(exchanges_of_one_name_are_told_apart)
+{
+    static const struct ls_trace_label labels[] = {
+        NAMED("range 0", "reduce-scatter", 64),
+        NAMED("range 0", "all-gather", 64),
+        NAMED("range 0", "all-gather", 32),
+        NAMED("wait for range 0", "all-gather", 64),
+        NAMED("wait for range 0", "all-gather", 32),
+        NAMED("range 0", "reduce-scatter", 64),
+        {.category = "communication", .name = "move buckets"},
+    };
+    static const struct {
+        uint32_t exchange;
+        bool waits;
+    } expected[] = {{0, false}, {1, false}, {2, false}, {1, true}, {2, true}, {0, false}};
+    char path[] = "/tmp/test-elsewhere-XXXXXX";
+    const int file = mkstemp(path);
+    struct ls_trace *trace = NULL;
+    struct compare_recording recording = {0};
+    ck_assert_int_ge(file, 0);
+    close(file);
+    ck_assert_int_eq(ls_trace_create(&(struct ls_trace_options){.steppers = 1}, &trace), LS_OK);
+    ls_trace_move(1, "rank 0", NULL);
+    ls_trace_begin_step(1);
+    for (size_t i = 0; i < sizeof(labels) / sizeof(labels[0]); i++) {
+        const uint64_t before = ls_clock_ns();
+        while (ls_clock_ns() == before) // each has a time of its own
+            ;
+        ls_trace_begin(&labels[i], 0);
+        ls_trace_end();
+    }
+    ls_trace_end_step();
+    ck_assert_int_eq(compare_recording_write(trace, path), LS_OK);
+    ls_trace_destroy(trace);
+    ck_assert_int_eq(compare_recording_read(path, &recording), LS_OK);
+    unlink(path);
+    ck_assert_uint_eq(recording.exchange_count, 3);
+    ck_assert_uint_eq(recording.step_count, 1);
+    ck_assert_uint_eq(recording.steps[0].mark_count, sizeof(expected) / sizeof(expected[0]));
+    for (size_t i = 0; i < recording.steps[0].mark_count; i++) {
+        ck_assert_uint_eq(recording.steps[0].marks[i].exchange, expected[i].exchange);
+        ck_assert_int_eq(recording.steps[0].marks[i].waits, expected[i].waits);
+    }
+    compare_recording_finish(&recording);
 }
 END_TEST
 
@@ -206,7 +297,9 @@ int main(void)
     tcase_add_test(tests, a_step_is_the_median_of_its_kind);
     tcase_add_test(tests, rounds_are_as_long_as_it_takes_until_they_come_again);
     tcase_add_test(tests, what_was_not_seen_twice_is_no_cycle);
-    tcase_add_test(tests, a_filter_that_begins_late_is_seen);
+    tcase_add_test(tests, what_changes_late_is_seen);
+    tcase_add_test(tests, steps_before_a_filter_and_with_it_are_told_apart);
+    tcase_add_test(tests, exchanges_of_one_name_are_told_apart);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

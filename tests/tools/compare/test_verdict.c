@@ -342,6 +342,26 @@ START_TEST(a_filter_and_rounds_are_judged_by_what_they_reach)
 }
 END_TEST
 
+START_TEST(a_filter_that_has_not_begun_is_said)
+{
+    struct ls_compared_run runs[] = {measured("one-device", 1, 1000),
+                                     measured("ring+powersgd", 2, 1500),
+                                     measured("diloco+powersgd", 2, 1800)};
+    struct ls_comparison comparison = of(runs, 3);
+    comparison.steps = 1000;
+    runs[1].way = LS_WAY_FILTERED;
+    runs[2].way = LS_WAY_ROUNDS;
+    runs[1].filter_begins = runs[2].filter_begins = 1000;
+    ck_assert(verdict_has(&comparison, "ring+powersgd was not filtered in these steps: its filter "
+                                       "begins after 1000 updates; it ended with a loss"));
+    ck_assert(verdict_has(&comparison, "diloco+powersgd lets each replica train weights of its own "
+                                       "between rounds, so its losses cannot be compared step by "
+                                       "step; it was not filtered in these steps"));
+    comparison.steps = 1001;
+    ck_assert(!verdict_has(&comparison, "was not filtered"));
+}
+END_TEST
+
 static void takes_there(struct ls_compared_run *run, double step, uint64_t goal_step)
 {
     run->elsewhere =
@@ -366,6 +386,16 @@ START_TEST(on_another_network_the_first_at_the_goal_is_named)
     ck_assert(verdict_has(&comparison, "On network internet (simulated, compute as measured on "
                                        "this CPU), no run over several ranks reaches a loss of "
                                        "0.25."));
+    comparison.goal_loss = NAN;
+    ck_assert(verdict_has(&comparison, "reaches a common loss (none: no run trained to its end)."));
+    comparison.goal_loss = 0.25;
+    runs[1].elsewhere.step_seconds = runs[2].elsewhere.step_seconds = NAN;
+    ck_assert(verdict_has(&comparison, "no run over several ranks was simulated."));
+    takes_there(&runs[2], 1, 0);
+    runs[1].replicas = runs[2].replicas = 1;
+    ck_assert(verdict_has(&comparison, "nothing would travel, because each run has one replica; "
+                                       "compare with --replicas=2."));
+    runs[1].replicas = runs[2].replicas = 2;
     takes_there(&runs[1], 0.5, 100);
     takes_there(&runs[2], 0.1, 200);
     ck_assert(verdict_has(&comparison, "diloco would reach a loss of 0.25 first, after 20 s (200 "
@@ -387,6 +417,8 @@ START_TEST(on_another_network_the_first_at_the_goal_is_named)
                                        "ring would reach a loss of 0.25 first, after 15 s (100 "
                                        "steps of 150 ms). Sending less does not pay there: diloco "
                                        "would take 20 s (200 steps of 100 ms)."));
+    runs[2].elsewhere.goal_seconds = 30; // of 200 steps, some before its filter began
+    ck_assert(verdict_has(&comparison, "diloco would take 30 s (200 steps of 150 ms)."));
     comparison.target_metric = "val_loss";
     comparison.target_value = 0.5;
     ck_assert(verdict_has(&comparison, "ring would reach val_loss 0.5 first"));
@@ -766,6 +798,47 @@ START_TEST(json_compares_every_pair_that_was_named)
 }
 END_TEST
 
+static char *table_of(const struct ls_comparison *comparison)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+    ck_assert_ptr_nonnull(out);
+    ck_assert_int_eq(ls_comparison_print(comparison, out), LS_OK);
+    fclose(out);
+    return text;
+}
+
+START_TEST(a_table_says_what_was_not_reached_and_what_was_not_recorded)
+{
+    struct ls_compared_run runs[] = {measured("one-device", 1, 1000),
+                                     measured("ring+powersgd", 2, 1900)};
+    struct ls_comparison comparison = of(runs, 2);
+    comparison.network = "internet";
+    comparison.goal_loss = comparison.compute_scale = comparison.compute_seconds = NAN;
+    comparison.steps = 100;
+    for (size_t i = 0; i < 2; i++) {
+        takes_there(&runs[i], 1, 0);
+        runs[i].status = LS_COMPARED_INTERRUPTED;
+        runs[i].elsewhere.recorded_steps = 100;
+    }
+    char *text = table_of(&comparison);
+    ck_assert(!strstr(text, "never") && !strstr(text, "nan") && !strstr(text, "were recorded"));
+    free(text);
+    runs[1].status = LS_COMPARED_DONE;
+    runs[1].elsewhere.recorded_steps = 80;
+    runs[1].elsewhere.unfiltered_steps = 50;
+    runs[1].elsewhere.unfiltered_seconds = 2;
+    text = table_of(&comparison);
+    ck_assert_ptr_nonnull(strstr(text, "never\n"));
+    ck_assert_ptr_nonnull(strstr(text,
+                                 "\nOf ring+powersgd, the first 50 steps are not filtered and "
+                                 "take 2 s each.\nOf ring+powersgd, the first 80 of 100 "
+                                 "steps were recorded.\n"));
+    free(text);
+}
+END_TEST
+
 START_TEST(a_table_has_a_row_for_every_run)
 {
     struct ls_compared_run runs[] = {measured("one-device", 1, 1000), measured("ring", 2, 1900),
@@ -773,12 +846,7 @@ START_TEST(a_table_has_a_row_for_every_run)
     runs[2].status = LS_COMPARED_UNAVAILABLE;
     runs[2].reason = (char *)"/plugins/collective-nccl.so cannot run here: no driver";
     const struct ls_comparison comparison = of(runs, 3);
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *out = open_memstream(&text, &bytes);
-    ck_assert_ptr_nonnull(out);
-    ck_assert_int_eq(ls_comparison_print(&comparison, out), LS_OK);
-    fclose(out);
+    char *text = table_of(&comparison);
     ck_assert_ptr_nonnull(strstr(text, "one-device (reference)"));
     ck_assert_ptr_nonnull(strstr(text, "\nring "));
     ck_assert_ptr_nonnull(strstr(text, "not available: no driver\n"));
@@ -805,6 +873,7 @@ int main(void)
     tcase_add_test(tests, a_long_reason_is_cut_in_the_table_and_whole_in_the_verdict);
     tcase_add_test(tests, an_asynchronous_winner_is_told_from_the_synchronous_one);
     tcase_add_test(tests, a_filter_and_rounds_are_judged_by_what_they_reach);
+    tcase_add_test(tests, a_filter_that_has_not_begun_is_said);
     tcase_add_test(tests, on_another_network_the_first_at_the_goal_is_named);
     tcase_add_test(tests, gains_are_held_against_one_replica);
     tcase_add_test(tests, a_gain_that_chance_may_make_is_none);
@@ -828,6 +897,7 @@ int main(void)
     tcase_add_test(tests, without_runs_there_is_little_to_say);
     tcase_add_test(tests, json_has_null_for_what_is_not_known);
     tcase_add_test(tests, json_compares_every_pair_that_was_named);
+    tcase_add_test(tests, a_table_says_what_was_not_reached_and_what_was_not_recorded);
     tcase_add_test(tests, a_table_has_a_row_for_every_run);
     suite_add_tcase(suite, tests);
     return test_suite_run(suite);
