@@ -174,6 +174,39 @@ START_TEST(a_run_that_could_not_run_says_why_wherever_it_is_a_row)
 }
 END_TEST
 
+START_TEST(the_page_says_what_a_simulation_was_made_from)
+{
+    json_t *runs = json_pack("[o,o,o]", run_of("one-device", 1, 24000, 9),
+                             run_of("late", 2, 48000, 9), run_of("central-storage", 2, 40000, 9));
+    static const char *const simulated[] = {
+        "{'recorded_steps': 100, 'step_seconds': 0.1, 'unfiltered_steps': 0}",
+        "{'recorded_steps': 80, 'step_seconds': 0.1, 'unfiltered_steps': 50, "
+        "'unfiltered_step_seconds': 2.5}",
+        "{'recorded_steps': 80, 'step_seconds': null, 'reason': 'no schedule'}"};
+    for (size_t i = 0; i < 3; i++) {
+        char text[160];
+        snprintf(text, sizeof(text), "%s", simulated[i]);
+        for (char *quote = text; (quote = strchr(quote, '\''));)
+            *quote = '"';
+        json_object_set_new(json_array_get(runs, i), "simulated", json_loads(text, 0, NULL));
+    }
+    json_t *comparison = comparison_of(runs);
+    json_object_set_new(comparison, "steps", json_integer(100));
+    json_object_set_new(comparison, "simulated",
+                        json_pack("{s:s, s:s, s:s}", "network", "internet", "compute",
+                                  "compute as measured", "goal", "a loss of 1"));
+    char *page = page_of(comparison);
+    ck_assert_ptr_nonnull(strstr(page, "late</span>, the first 50 steps are not filtered and take "
+                                       "2.5 s each.</p>"));
+    ck_assert_ptr_nonnull(
+        strstr(page, "late</span>, the first 80 of 100 steps were recorded.</p>"));
+    ck_assert_uint_eq(count_of(page, "steps were recorded"), 1);
+    ck_assert_uint_eq(count_of(page, "are not filtered"), 1);
+    ck_assert_ptr_nonnull(strstr(page, " was not simulated: no schedule.</p>"));
+    free(page);
+}
+END_TEST
+
 START_TEST(texts_are_escaped_wherever_they_come_from)
 {
     const char *hostile = "<script>alert(1)</script>&\"'\x01\n\xe2\x80\xae\xe2\x80\x94";
@@ -344,6 +377,7 @@ int main(void)
     tcase_add_test(tests, the_page_begins_with_the_verdict_and_has_every_part);
     tcase_add_test(tests, bars_say_where_no_difference_was_found);
     tcase_add_test(tests, a_run_that_could_not_run_says_why_wherever_it_is_a_row);
+    tcase_add_test(tests, the_page_says_what_a_simulation_was_made_from);
     tcase_add_test(tests, texts_are_escaped_wherever_they_come_from);
     tcase_add_test(tests, nothing_known_is_a_page_too);
     tcase_add_test(tests, a_page_says_when_it_was_made_and_not_where);
