@@ -6,15 +6,15 @@
 
 #include <stdlib.h>
 
-static const struct ls_resource_folder networks = {"network",
-                                                   "networks",
-                                                   "LOCKSTEP_NETWORK_PATH",
-                                                   LS_NETWORKS_FROM_PROGRAM,
-                                                   LS_NETWORKS_FROM_LIBRARY,
-                                                   "a file of your own"};
-
-enum ls_status ls_network_open(const char *scope, const char *text, struct ls_network *out)
+enum ls_status ls_network_open(const char *scope, const char *text, const char *else_what,
+                               struct ls_network *out)
 {
+    const struct ls_resource_folder networks = {"network",
+                                                "networks",
+                                                "LOCKSTEP_NETWORK_PATH",
+                                                LS_NETWORKS_FROM_PROGRAM,
+                                                LS_NETWORKS_FROM_LIBRARY,
+                                                else_what};
     char *path = NULL;
     enum ls_status status = ls_resource_find(&networks, scope, text, &path);
     if (!status)

@@ -8,7 +8,10 @@
 // `text` is the name of a network that comes with Lockstep, or a file (with '/' or ending in
 // ".json"). Names are looked for in LOCKSTEP_NETWORK_PATH, then beside the program in the build
 // tree or the installed prefix; an unknown one is LS_USAGE (nearest suggested), logged under
-// `scope` ("--network"). Else as ls_network_read.
-LS_STATUS ls_network_open(const char *scope, const char *text, struct ls_network *out);
+// `scope` ("--network") with what `text` may be beside a name (`else_what`). Else as
+// ls_network_read.
+#define LS_NETWORK_ELSE "a file of your own"
+LS_STATUS ls_network_open(const char *scope, const char *text, const char *else_what,
+                          struct ls_network *out);
 
 #endif

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #define SCOPE "--topology"
+#define ELSE_WHAT LS_TOPOLOGY_SYSTEM " for what Linux shows, or " LS_NETWORK_ELSE
 
 // ---- A file ----
 
@@ -188,7 +189,8 @@ enum ls_status ls_run_topology_read(const char *text, struct ls_run_topology *ou
     topology.system = text && strcmp(text, LS_TOPOLOGY_SYSTEM) == 0;
     if (!status && topology.system)
         snprintf(topology.says, sizeof(topology.says), "%s", text);
-    else if (!status && text && !(status = ls_network_open(SCOPE, text, &topology.network)))
+    else if (!status && text &&
+             !(status = ls_network_open(SCOPE, text, ELSE_WHAT, &topology.network)))
         snprintf(topology.says, sizeof(topology.says), "%s (%016llx)", topology.network.name,
                  (unsigned long long)key_of(&topology.network));
     if (status)

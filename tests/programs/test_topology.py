@@ -85,6 +85,7 @@ class Topology(ProgramTest):
                                    (BAD_INPUT, short, ("the order has 2 ranks, not 3",)),
                                    (BAD_INPUT, twice, ("order", "each once")),
                                    (BAD_INPUT, "--topology=/nowhere/at-all.json", ("/nowhere/at-all.json",)),
+                                   (USAGE, "--topology=SYS", ("there is no network 'SYS'", "or sys for what Linux shows, or a file of your own")),
                                    (USAGE, "--topology=tpu-tours", ("--topology", "did you mean 'tpu-torus'"))):
             with self.subTest(option):
                 self.refused(code, *three, option, says=says)

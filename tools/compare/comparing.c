@@ -167,7 +167,8 @@ static enum ls_status read_network(const struct arguments *arguments, struct com
     if (status || !out->network_name || out->place.number) // worker 0 simulates
         return status;
     out->setting.records = true;
-    status = ls_network_open("--simulate-network", out->network_name, &out->network);
+    status =
+        ls_network_open("--simulate-network", out->network_name, LS_NETWORK_ELSE, &out->network);
     for (size_t i = 0; !status && i < out->count_count; i++)
         status = compare_network_fits(&out->network, out->counts[i] * out->place.workers);
     return status;

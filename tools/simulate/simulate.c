@@ -267,7 +267,8 @@ static enum ls_status read_settings(const struct arguments *arguments, struct se
     if (!status && out->svg)
         status = ls_report_check_path("--svg", out->svg);
     if (!status)
-        status = ls_network_open("--network", arguments_text(arguments, "network"), &out->network);
+        status = ls_network_open("--network", arguments_text(arguments, "network"), LS_NETWORK_ELSE,
+                                 &out->network);
     return status;
 }
 
