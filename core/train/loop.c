@@ -185,6 +185,8 @@ static enum ls_status run_segment(struct ls_fit *fit)
     ls_session_clear_counts(fit->session);
     fit->model->stepping = true;
     fit->model->ahead = fit->model->states_ahead = true;
+    if (ls_driver_has_rounds(fit->session->driver)) // a step hides the weights of the last round
+        fit->session->unsynchronized = true;
     status = ls_session_run(fit->session, "training", run_replica_segment, fit);
     fit->model->stepping = false;
     if (!status)
