@@ -90,6 +90,16 @@ enum ls_status ls_checkpoint_add(struct ls_checkpoint_image *image, const char *
     return status;
 }
 
+void ls_checkpoint_remove(struct ls_checkpoint_image *image, size_t index)
+{
+    struct ls_saved_tensor *tensor = &image->tensors[index];
+    free((void *)(uintptr_t)tensor->name);
+    free((void *)(uintptr_t)tensor->data);
+    memmove(tensor, tensor + 1, (image->room - index - 1) * sizeof(*tensor));
+    memset(&image->tensors[image->room - 1], 0, sizeof(*tensor));
+    image->count--;
+}
+
 static enum ls_status add_parameter(struct ls_checkpoint_image *image,
                                     const struct ls_tensor *parameter, int state, float **out)
 {

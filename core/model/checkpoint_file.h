@@ -47,6 +47,8 @@ void ls_checkpoint_copy(const struct ls_model *model, const struct ls_values *to
 // Adds a tensor of one dimension, a copy of `values`. LS_OUT_OF_MEMORY.
 LS_STATUS ls_checkpoint_add(struct ls_checkpoint_image *image, const char *name,
                             const float *values, uint64_t count);
+// Removes tensor `index`; those behind it move up.
+void ls_checkpoint_remove(struct ls_checkpoint_image *image, size_t index);
 // The state becomes `own`, whose reference is taken, beside the model's.
 LS_STATUS ls_checkpoint_describe(const struct ls_model *model, json_t *own,
                                  struct ls_checkpoint_image *image);

@@ -45,7 +45,8 @@
 // What `workers_changed` gets. Borrowed, for the call.
 struct ls_round_change {
     uint32_t struct_size;
-    uint32_t furthest; // rank
+    // The row of `notes` with those of the furthest, behind those of the ranks: it may be lost by now.
+    uint32_t furthest;
     const float *notes; // LS_ROUND_NOTES of each rank that is there now, as they were kept
     // To be filled in, alike on all ranks: how many examples were trained, or counted in steps that
     // are complete, whose changes reach no round.

@@ -389,6 +389,7 @@ enum ls_status ls_checkpoints_go_on_from(struct ls_fit *fit, const char *path,
     }
     json_decref(fit->resumed.state);
     fit->resumed.state = json_incref((json_t *)(uintptr_t)saved);
+    ls_safetensors_close(fit->resumed.file); // from which the fit has not begun
     fit->resumed.file = file;
     enum ls_status status = ls_fit_resume_steps(fit); // before the model is another one
     if (!status)

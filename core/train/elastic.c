@@ -148,7 +148,7 @@ struct progress {
     uint64_t steps;
     uint64_t turns; // that were applied to its rounds (core/plugin/rounds.h)
     uint32_t has, epoch_ended;
-    uint32_t kept; // it has what its replicas had of their own after these steps
+    uint32_t kept; // it has what is the same on all ranks after these steps
     uint32_t residuals; // that it has kept
 };
 
@@ -185,12 +185,12 @@ static bool has_kept(const struct ls_fit *fit)
 static enum ls_status find_furthest(struct ls_fit *fit, uint32_t *out)
 {
     const uint32_t workers = ls_cluster_workers(fit->run->workers.cluster);
-    const float *notes = ls_rank_values_notes(&fit->kept);
+    const float *notes = ls_rank_values_furthest(&fit->kept);
     const struct progress mine = {.steps = fit->done.steps,
                                   .turns = notes ? (uint64_t)notes[LS_ROUND_NOTE_TURNS] : 0,
                                   .has = !fit->joined,
                                   .epoch_ended = fit->done.epoch_ended,
-                                  .kept = has_kept(fit),
+                                  .kept = fit->kept.count > 0,
                                   .residuals = has_kept(fit) ? fit->kept_residuals : 0};
     struct progress *all = calloc(workers, sizeof(*all));
     if (!all)
@@ -222,7 +222,7 @@ static enum ls_status write_state(struct ls_fit *fit, int fd, uint64_t *bytes)
     struct ls_checkpoint_image image = {0};
     struct stat about;
     enum ls_status status = ls_checkpoints_take(fit, fit->done.epoch_ended, &image);
-    if (!status && has_kept(fit))
+    if (!status)
         status = ls_rank_values_share(&fit->kept, &image);
     if (!status)
         status = ls_checkpoint_write_to(&image, fd, "the state of the training", false);
@@ -264,8 +264,10 @@ static enum ls_status take_state(struct ls_fit *fit, int fd)
     const enum ls_status status = ls_checkpoint_open(path, &file, &state);
     if (status)
         return status == LS_UNSUPPORTED ? LS_FAILED : status;
-    const enum ls_status taken =
+    enum ls_status taken =
         ls_checkpoints_go_on_from(fit, "the state of another worker", file, state);
+    if (!taken)
+        taken = ls_rank_values_adopt(file, &fit->kept);
     json_decref(state);
     return taken;
 }
@@ -273,6 +275,7 @@ static enum ls_status take_state(struct ls_fit *fit, int fd)
 enum ls_status ls_elastic_go_on(struct ls_fit *fit)
 {
     struct ls_run *run = fit->run;
+    uint32_t furthest = 0;
     enum ls_status status = fit->joined ? LS_OK : ls_workers_meet(run);
     if (!status && !fit->joined)
         status = ls_run_follow_workers(run);
@@ -288,12 +291,12 @@ enum ls_status ls_elastic_go_on(struct ls_fit *fit)
     if (!status)
         status = ls_checkpoints_follow_chief(fit);
     if (!status)
-        status = find_furthest(fit, &fit->furthest);
+        status = find_furthest(fit, &furthest);
     const int fd = status ? -1 : memfd_create("lockstep-training", MFD_CLOEXEC);
     if (!status && fd < 0)
         status = no_file("memory for the state of the training");
     if (!status)
-        status = share_state(fit, fit->furthest, fd);
+        status = share_state(fit, furthest, fd);
     if (!status)
         status = take_state(fit, fd);
     if (fd >= 0)
@@ -311,7 +314,7 @@ enum ls_status ls_elastic_begin(struct ls_fit *fit)
     enum ls_status status = ls_checkpoints_begin(fit);
     if (status || !fit->kept.count)
         return status;
-    if (ls_rank_values_notes(&fit->kept))
+    if (ls_driver_has_rounds(fit->session->driver))
         return ls_rank_values_put_back_own(fit->session, &fit->kept);
     return has_kept(fit) ? ls_rank_values_put_back(fit->session, true, &fit->kept) : LS_OK;
 }
@@ -332,15 +335,18 @@ static enum ls_status regroup_replica(void *context, uint32_t index)
 static enum ls_status regroup(struct ls_fit *fit)
 {
     struct ls_session *session = fit->session;
+    const uint32_t world = ls_cluster_world(session->cluster);
+    const float *furthest = ls_rank_values_furthest(&fit->kept);
     double left_out = 0;
-    struct regrouping regrouping = {session->driver,
-                                    {.struct_size = sizeof(struct ls_round_change),
-                                     .furthest = fit->furthest,
-                                     .left_out = &left_out}};
-    float *notes = calloc(ls_cluster_world(session->cluster), LS_ROUND_NOTES * sizeof(*notes));
+    struct regrouping regrouping = {
+        session->driver,
+        {.struct_size = sizeof(struct ls_round_change), .furthest = world, .left_out = &left_out}};
+    float *notes = calloc((size_t)world + 1, LS_ROUND_NOTES * sizeof(*notes));
     if (!notes)
         return LS_OUT_OF_MEMORY;
     regrouping.change.notes = notes;
+    if (furthest) // else whose state this is had no memory to keep them
+        memcpy(notes + (size_t)world * LS_ROUND_NOTES, furthest, LS_ROUND_NOTES * sizeof(*notes));
     enum ls_status status = ls_cluster_gather(
         session->cluster, ls_driver_round_memory(session->driver, 0, LS_ROUND_OWN_NOTES),
         LS_ROUND_NOTES * sizeof(*notes), notes);

@@ -27,6 +27,11 @@ static enum ls_status name_it(const struct ls_session *session, char name[static
     return status;
 }
 
+bool ls_filter_memory_has_name(const char *name)
+{
+    return strncmp(name, PREFIX, strlen(PREFIX)) == 0;
+}
+
 enum ls_status ls_filter_memory_save(const struct ls_session *session,
                                      struct ls_checkpoint_image *image)
 {
@@ -51,7 +56,7 @@ static const struct ls_saved_tensor *find(const struct ls_safetensors *file,
     for (size_t i = 0; i < count; i++) {
         const struct ls_saved_tensor *tensor =
             file ? ls_safetensors_get(file, i) : &kept->tensors[i];
-        if (strncmp(tensor->name, PREFIX, strlen(PREFIX)) == 0)
+        if (ls_filter_memory_has_name(tensor->name))
             return tensor;
     }
     return NULL;

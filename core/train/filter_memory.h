@@ -9,6 +9,8 @@
 #include "core/train/session.h"
 
 // Adds it, where there is some. LS_OUT_OF_MEMORY, not logged.
+// Whether a tensor of this name is such memory.
+bool ls_filter_memory_has_name(const char *name);
 LS_STATUS ls_filter_memory_save(const struct ls_session *session,
                                 struct ls_checkpoint_image *image);
 // Gives it to all replicas, from the file, or where that is NULL, from `kept`. That of other

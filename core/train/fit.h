@@ -88,12 +88,11 @@ struct ls_fit {
     uint64_t changed_ns; // when the last one began; 0: the training has continued since
     // What the replicas of this worker have of their own (rank_values.h), while they have no
     // session: after so many steps, with what so many of them owed, of so many in the whole world
-    // that owed something.
+    // that owed something. What it has of all ranks is always that of the state that the fit has.
     struct ls_checkpoint_image kept;
     uint64_t kept_steps;
     uint32_t kept_residuals, kept_world;
     bool regroups; // workers have changed, and what is in no round is to be counted anew
-    uint32_t furthest; // of the workers, whose state all of them have
 };
 
 // As ls_fit, but may fail without a message (calls.c).

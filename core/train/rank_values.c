@@ -14,6 +14,7 @@
 #define SCOPE "checkpoint"
 #define NAME_BYTES 64
 #define VARIABLES "ranks/variables"
+#define FURTHEST "round/furthest" // what goes from one generation of workers to the next alone
 
 // ---- Kinds of values ----
 
@@ -326,6 +327,17 @@ enum ls_status ls_rank_values_save(struct ls_session *session, bool able,
     return status;
 }
 
+// The notes of a worker's first replica go with what it has of all ranks.
+static enum ls_status save_furthest(const struct ls_session *session,
+                                    struct ls_checkpoint_image *kept)
+{
+    return has_rounds(session)
+               ? ls_checkpoint_add(kept, FURTHEST,
+                                   ls_driver_round_memory(session->driver, 0, LS_ROUND_OWN_NOTES),
+                                   LS_ROUND_NOTES)
+               : LS_OK;
+}
+
 enum ls_status ls_rank_values_keep(struct ls_session *session, struct ls_checkpoint_image *kept)
 {
     struct moving moving;
@@ -337,17 +349,19 @@ enum ls_status ls_rank_values_keep(struct ls_session *session, struct ls_checkpo
         status = settle(session);
     if (!status)
         status = save_all(&moving, kept);
+    if (!status)
+        status = save_furthest(session, kept);
     finish_moving(&moving);
     return status;
 }
 
-static bool is_of_one_rank(const char *name)
+static bool is_of_all_ranks(const char *name)
 {
-    bool own = false;
+    bool of_all = strcmp(name, VARIABLES) == 0 || strcmp(name, FURTHEST) == 0 ||
+                  ls_filter_memory_has_name(name);
     for (size_t i = 0; i < KINDS; i++)
-        own = own || (!(kinds[i].flags & EQUAL) &&
-                      strncmp(name, kinds[i].name, strlen(kinds[i].name)) == 0);
-    return own;
+        of_all = of_all || ((kinds[i].flags & EQUAL) && strcmp(name, kinds[i].name) == 0);
+    return of_all;
 }
 
 enum ls_status ls_rank_values_share(const struct ls_checkpoint_image *kept,
@@ -356,9 +370,37 @@ enum ls_status ls_rank_values_share(const struct ls_checkpoint_image *kept,
     enum ls_status status = LS_OK;
     for (size_t i = 0; !status && i < kept->count; i++) {
         const struct ls_saved_tensor *tensor = &kept->tensors[i];
-        if (!is_of_one_rank(tensor->name))
+        if (is_of_all_ranks(tensor->name))
             status =
                 ls_checkpoint_add(image, tensor->name, tensor->data, (uint64_t)tensor->dims[0]);
+    }
+    return status;
+}
+
+static enum ls_status copy_tensor(const struct ls_safetensors *file,
+                                  const struct ls_saved_tensor *tensor,
+                                  struct ls_checkpoint_image *to)
+{
+    const uint64_t count = (uint64_t)tensor->dims[0];
+    float *values = ls_malloc_aligned((count + 1) * sizeof(*values));
+    enum ls_status status = values ? ls_safetensors_read(file, tensor, values) : LS_OUT_OF_MEMORY;
+    if (!status)
+        status = ls_checkpoint_add(to, tensor->name, values, count);
+    free(values);
+    return status;
+}
+
+enum ls_status ls_rank_values_adopt(const struct ls_safetensors *file,
+                                    struct ls_checkpoint_image *kept)
+{
+    enum ls_status status = LS_OK;
+    for (size_t i = kept->count; i-- > 0;)
+        if (is_of_all_ranks(kept->tensors[i].name))
+            ls_checkpoint_remove(kept, i);
+    for (size_t i = 0; !status && i < ls_safetensors_count(file); i++) {
+        const struct ls_saved_tensor *tensor = ls_safetensors_get(file, i);
+        if (tensor->ndims == 1 && is_of_all_ranks(tensor->name))
+            status = copy_tensor(file, tensor, kept);
     }
     return status;
 }
@@ -559,9 +601,9 @@ enum ls_status ls_rank_values_put_back_own(struct ls_session *session,
     return has_any(session) ? give_all(session, &from, true, true) : LS_OK;
 }
 
-const float *ls_rank_values_notes(const struct ls_checkpoint_image *kept)
+const float *ls_rank_values_furthest(const struct ls_checkpoint_image *kept)
 {
     const struct source from = {.kept = kept};
-    const struct ls_saved_tensor *notes = find_tensor(&from, "round/notes_0");
-    return notes ? notes->data : NULL;
+    const struct ls_saved_tensor *notes = find_tensor(&from, FURTHEST);
+    return notes && notes->ndims == 1 && notes->dims[0] == LS_ROUND_NOTES ? notes->data : NULL;
 }

@@ -49,10 +49,15 @@ LS_STATUS ls_rank_values_put_back(struct ls_session *session, bool rounds,
 // The same when the workers have changed: what is the same on all ranks stays as it is.
 LS_STATUS ls_rank_values_put_back_own(struct ls_session *session,
                                       const struct ls_checkpoint_image *kept);
-// Of replica 0 what was kept of a strategy's notes; NULL: nothing.
-const float *ls_rank_values_notes(const struct ls_checkpoint_image *kept);
-// Adds to `image` what was kept and is the same on all ranks, for a worker that has nothing.
+// Adds to `image` what was kept and is the same on all ranks: it belongs to the state that the worker
+// has, and goes with it to the others.
 LS_STATUS ls_rank_values_share(const struct ls_checkpoint_image *kept,
                                struct ls_checkpoint_image *image);
+// The worker has taken the state of another one from `file`, and what is the same on all ranks with
+// it, so that it can hand both on, should others be lost before the next session goes on from them.
+// What was kept of its own replicas stays.
+LS_STATUS ls_rank_values_adopt(const struct ls_safetensors *file, struct ls_checkpoint_image *kept);
+// With rounds: the notes of the replica whose weights of the round these are. NULL: nothing was kept.
+const float *ls_rank_values_furthest(const struct ls_checkpoint_image *kept);
 
 #endif
