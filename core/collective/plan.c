@@ -118,6 +118,7 @@ static enum ls_status compile_plan(struct ls_collective_plan *plan)
         .rank = communicator->rank,
         .world = group->world,
         .element_bytes = element_bytes,
+        .count = signature->count,
         .segment_bytes = group->segment_bytes,
         .on_device = communicator->place && group->count == group->world,
         .divide = mean_range(&call, signature->reduction),

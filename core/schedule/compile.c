@@ -104,13 +104,23 @@ static bool same_range(const struct ls_range *a, const struct ls_range *b)
     return a->buffer == b->buffer && a->offset == b->offset && a->count == b->count;
 }
 
-// Depends on the count alone, so that both sides of a message cut alike.
+// Into how many a step of `count` elements may be cut where the caller has not chosen the length.
+static uint64_t segment_limit(const struct ls_compile_options *options, uint64_t count)
+{
+    const uint64_t least = options->count / options->world / LS_SEGMENTS_OF_PART; // elements
+    const uint64_t limit = least ? count / least : LS_SEGMENTS;
+    return limit < 1 ? 1 : limit < LS_SEGMENTS ? limit : LS_SEGMENTS;
+}
+
+// Depends on the count alone, and on what all ranks know, so that both sides of a message cut
+// alike.
 static uint64_t segment_count(const struct compiler *compiler, uint64_t count)
 {
     const struct ls_compile_options *options = compiler->options;
     const uint64_t usual = options->on_device ? LS_SEGMENT_BYTES_ON_DEVICE : LS_SEGMENT_BYTES;
     const uint64_t bytes = options->segment_bytes ? options->segment_bytes : usual;
-    const uint64_t limit = options->segment_bytes ? LS_SEGMENTS_IF_ASKED : LS_SEGMENTS;
+    const uint64_t limit =
+        options->segment_bytes ? LS_SEGMENTS_IF_ASKED : segment_limit(options, count);
     const uint64_t each = bytes / options->element_bytes ? bytes / options->element_bytes : 1;
     const uint64_t segments = (count - 1) / each + 1;
     return segments < limit ? segments : limit;

@@ -20,6 +20,13 @@
 // Longer steps are cut into this many, larger ones: that overlaps enough, and what two ranks have
 // under way then fits the window of a transport.
 #define LS_SEGMENTS UINT64_C(16)
+// A step that is short beside a rank's part of the buffer is one of many, of a schedule that
+// overlaps its rounds by itself: all steps of a part together become no more than this many
+// segments. Of two ranks each sends the other one part to be added up and the sum of the other
+// part, 128 messages, which is a window. A sum beyond it is there before its peer can say where it
+// wants it: then it is not written there in the same pass, but copied later, when it has left the
+// caches, and both ranks wait for each other meanwhile.
+#define LS_SEGMENTS_OF_PART UINT64_C(64)
 #define LS_SEGMENTS_IF_ASKED UINT64_C(1024) // where the caller chose the length
 
 #define LS_NO_OPERATION UINT32_MAX
@@ -84,6 +91,7 @@ struct ls_compile_options {
     uint32_t rank;
     uint32_t world;
     uint32_t element_bytes;
+    uint64_t count; // elements of the whole buffer
     uint64_t segment_bytes; // 0: LS_SEGMENT_BYTES
     // All ranks are of this process, in memory of devices: 0 means LS_SEGMENT_BYTES_ON_DEVICE.
     bool on_device;

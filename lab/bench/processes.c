@@ -148,7 +148,8 @@ enum ls_status process_reduction_create(struct process *process,
     const struct ls_compile_options options = {.name = collective->plugin->name,
                                                .rank = process->rank,
                                                .world = process->world,
-                                               .element_bytes = bytes};
+                                               .element_bytes = bytes,
+                                               .count = count};
     *out = (struct process_reduction){.process = process, .signature = count * 8 + dtype};
     enum ls_status status =
         ls_schedule_draw(collective->interface, collective->plugin->name, &call, &drawn);

@@ -5,8 +5,9 @@
 
 #define COUNT 4096
 
-static enum ls_status compile(test_build_schedule build_schedule, uint32_t rank,
-                              uint64_t segment_bytes, struct ls_compiled_schedule *out)
+static enum ls_status compile_call(test_build_schedule build_schedule, uint32_t rank,
+                                   uint32_t world, uint64_t count, uint64_t segment_bytes,
+                                   struct ls_compiled_schedule *out)
 {
     const struct ls_collective_interface interface = {.struct_size = sizeof(interface),
                                                       .operations = 1u << LS_ALL_REDUCE,
@@ -14,19 +15,26 @@ static enum ls_status compile(test_build_schedule build_schedule, uint32_t rank,
     const struct ls_collective_call call = {.struct_size = sizeof(call),
                                             .operation = LS_ALL_REDUCE,
                                             .rank = rank,
-                                            .world = 3,
-                                            .count = COUNT,
+                                            .world = world,
+                                            .count = count,
                                             .element_bytes = 4};
     const struct ls_compile_options options = {.name = "test",
                                                .rank = rank,
-                                               .world = 3,
+                                               .world = world,
                                                .element_bytes = 4,
+                                               .count = count,
                                                .segment_bytes = segment_bytes};
     struct ls_drawn_schedule drawn;
     ck_assert_int_eq(ls_schedule_draw(&interface, "test", &call, &drawn), LS_OK);
     const enum ls_status status = ls_compile_schedule(&drawn, &options, out);
     ls_drawn_schedule_finish(&drawn);
     return status;
+}
+
+static enum ls_status compile(test_build_schedule build_schedule, uint32_t rank,
+                              uint64_t segment_bytes, struct ls_compiled_schedule *out)
+{
+    return compile_call(build_schedule, rank, 3, COUNT, segment_bytes, out);
 }
 
 // The first step of rank 0, then the second one, in one round or in two.
@@ -185,6 +193,77 @@ START_TEST(segments_depend_on_their_own_range_only)
 }
 END_TEST
 
+// Ranks 0 and 1 send each other a part of the buffer in pieces, to be added up.
+static uint64_t pieces_of_part;
+
+static int32_t describe_pieces(const struct ls_collective_call *call, struct ls_schedule *schedule)
+{
+    for (uint64_t i = 0; i < pieces_of_part; i++) {
+        const uint32_t peer = !call->rank;
+        for (uint64_t part = 0; part < 2 && call->rank < 2; part++) {
+            const struct ls_range whole = ls_part(ls_data_range(0, call->count), part, call->world);
+            const struct ls_range piece = ls_part(whole, i, pieces_of_part);
+            if (part == call->rank)
+                ls_receive_and_reduce(schedule, peer, piece);
+            else
+                ls_send(schedule, peer, piece);
+        }
+        ls_end_round(schedule);
+    }
+    return LS_OK;
+}
+
+// Messages of rank 0 to rank 1.
+static uint32_t messages_of(uint32_t world, uint64_t count, uint64_t pieces)
+{
+    struct ls_compiled_schedule sides[2];
+    pieces_of_part = pieces;
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        ck_assert_int_eq(compile_call(describe_pieces, rank, world, count, 0, &sides[rank]), LS_OK);
+        ck_assert_uint_eq(sides[rank].peer_count, 1);
+    }
+    const uint32_t messages = sides[0].peers[0].sends;
+    ck_assert_uint_eq(sides[1].peers[0].receives, messages);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        ls_compiled_schedule_finish(&sides[rank]);
+    return messages;
+}
+
+START_TEST(what_a_schedule_has_cut_is_cut_less)
+{
+    static const struct {
+        uint32_t world;
+        uint64_t count, pieces; // of a rank's part
+        uint32_t messages;
+    } rows[] = {
+        {2, 2 * 65536, 1, 1}, // 256 KiB
+        {2, 2 * 65536 + 128, 1, 2}, {2, 12 << 20, 1, 16}, // the most of a step
+        {8, 12 << 20, 1, 16},       {2, 12 << 20, 4, 64},  {8, 12 << 20, 4, 24},
+        {2, 12 << 20, 5, 60},       {2, 12 << 20, 27, 54}, {2, 12 << 20, 100, 100},
+        {2, 64 << 20, 16, 64},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
+        ck_assert_msg(messages_of(rows[i].world, rows[i].count, rows[i].pieces) == rows[i].messages,
+                      "row %zu: %u messages", i,
+                      messages_of(rows[i].world, rows[i].count, rows[i].pieces));
+    for (uint64_t pieces = 1; pieces <= 64; pieces++)
+        for (uint64_t count = 1 << 20; count <= 1 << 28; count *= 4)
+            ck_assert_uint_le(messages_of(2, count + 7, pieces), 64); // and 64 answers
+}
+END_TEST
+
+START_TEST(segments_by_size_fill_no_window)
+{
+    ck_assert_uint_eq(ls_best_segments(1, UINT64_C(1) << 40), 1);
+    ck_assert_uint_eq(ls_best_segments(2, 0), 1);
+    ck_assert_uint_eq(ls_best_segments(2, 48 << 20), 27); // 27 x 27 <= 768
+    ck_assert_uint_eq(ls_best_segments(2, UINT64_C(1) << 40), 64);
+    ck_assert_uint_eq(ls_best_segments(4, 48 << 20), 48);
+    ck_assert_uint_eq(ls_best_segments(4, UINT64_C(1) << 40), 192);
+    ck_assert_uint_eq(ls_best_segments(20, UINT64_C(1) << 40), 1024);
+}
+END_TEST
+
 static void add_tests(TCase *test_case)
 {
     tcase_add_test(test_case, a_round_that_contradicts_itself_is_refused);
@@ -192,6 +271,8 @@ static void add_tests(TCase *test_case)
     tcase_add_test(test_case, a_sum_and_its_send_are_one_pass);
     tcase_add_test(test_case, a_receive_of_what_was_sent_there_is_posted_at_once);
     tcase_add_test(test_case, segments_depend_on_their_own_range_only);
+    tcase_add_test(test_case, what_a_schedule_has_cut_is_cut_less);
+    tcase_add_test(test_case, segments_by_size_fill_no_window);
 }
 
 int main(void)

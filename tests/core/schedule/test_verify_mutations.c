@@ -486,8 +486,11 @@ static int compiler_refuses(const struct ls_collective_interface *interface)
                                                 .root = mutant.verified.root,
                                                 .count = mutant.verified.count,
                                                 .element_bytes = 4};
-        const struct ls_compile_options options = {
-            .name = "mutant", .rank = rank, .world = call.world, .element_bytes = 4};
+        const struct ls_compile_options options = {.name = "mutant",
+                                                   .rank = rank,
+                                                   .world = call.world,
+                                                   .element_bytes = 4,
+                                                   .count = call.count};
         struct ls_drawn_schedule drawn;
         struct ls_compiled_schedule compiled;
         ck_assert_int_eq(ls_schedule_draw(interface, "mutant", &call, &drawn), LS_OK);
