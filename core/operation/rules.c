@@ -471,6 +471,16 @@ bool ls_shapes_of_loss(struct ls_shape_call *call)
     return make_sums(call);
 }
 
+// predictions, targets -> y, one a position
+bool ls_shapes_of_position_loss(struct ls_shape_call *call)
+{
+    if (!ls_shapes_of_loss(call))
+        return false;
+    call->outputs[0] = call->inputs[0];
+    call->outputs[0].dims[call->outputs[0].ndims - 1] = 1;
+    return true;
+}
+
 // predictions, targets -> counts
 bool ls_shapes_of_metric(struct ls_shape_call *call)
 {

@@ -38,6 +38,7 @@ bool ls_shapes_of_prelu(struct ls_shape_call *call);
 bool ls_shapes_of_penalty(struct ls_shape_call *call);
 bool ls_shapes_of_update(struct ls_shape_call *call);
 bool ls_shapes_of_loss(struct ls_shape_call *call);
+bool ls_shapes_of_position_loss(struct ls_shape_call *call);
 bool ls_shapes_of_metric(struct ls_shape_call *call);
 bool ls_shapes_of_clip(struct ls_shape_call *call);
 bool ls_shapes_of_lamb_update(struct ls_shape_call *call);

@@ -794,6 +794,22 @@ static const struct ls_operation_row rows[LS_OP_COUNT] = {
         .inputs = {INPUT(0), INPUT(1), INPUT(2)},
         .outputs = {INPUT_GRADIENT(0)},
     },
+    [LS_OP_POSITION_LOSS] = {
+        .name = "position_loss",
+        .inputs = {ARGUMENT("predictions", TENSOR, F32), ARGUMENT("targets", LABEL, INDEX)},
+        .outputs = {ARGUMENT("y", TENSOR, F32)},
+        .gradient = LS_GRADIENT_BY_OPERATIONS,
+        .backward = {LS_OP_POSITION_LOSS_BACKWARD},
+        .functions = loss_names,
+        .function_count = LS_LOSS_FUNCTION_COUNT,
+        .shapes = ls_shapes_of_position_loss,
+    },
+    [LS_OP_POSITION_LOSS_BACKWARD] = {
+        .name = "position_loss_backward",
+        .backward_of = LS_OP_POSITION_LOSS,
+        .inputs = {INPUT(0), INPUT(1), OUTPUT_GRADIENT(0)},
+        .outputs = {INPUT_GRADIENT(0)},
+    },
     [LS_OP_METRIC] = {
         .name = "metric",
         .inputs = {ARGUMENT("predictions", TENSOR, F32), ARGUMENT("targets", LABEL, INDEX)},

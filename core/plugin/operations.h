@@ -303,7 +303,12 @@ enum ls_op {
     // Without reduction (axes all 0) y is as x; with axes 1 at the last dimension it lacks that,
     // and is 1 where any element along it differs. No gradient goes through it.
     LS_OP_DIFFERS = 86,
-    LS_OP_COUNT = 87, // grows with the operations: plugins compare with the numbers above
+    // predictions (B,...,C), targets -> y (B,...,1): the loss `function` (enum ls_loss_function) of
+    // each position, as LS_OP_LOSS takes the mean of it. Targets are as those of LS_OP_LOSS.
+    LS_OP_POSITION_LOSS = 87,
+    // predictions, targets, dy (B,...,1) -> dpredictions
+    LS_OP_POSITION_LOSS_BACKWARD = 88,
+    LS_OP_COUNT = 89, // grows with the operations: plugins compare with the numbers above
 };
 
 // Half types: tensors are F32 if an operation says no other type. From LS_OP_CONV2D to

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// LS_OP_LOSS and LS_OP_METRIC: each example by one thread, in float32, sums in double precision and in
-// the order of the examples.
+// LS_OP_LOSS, LS_OP_POSITION_LOSS and LS_OP_METRIC: each example by one thread, in float32, sums in
+// double precision and in the order of the examples.
 #include "plugins/device/cpu/cpu.h"
 
 #include <math.h>
@@ -14,6 +14,8 @@ struct job {
     const int32_t *labels;
     float scale;
     double *losses; // forward: one an example
+    float *values; // of positions, forward
+    bool of_positions; // `weights` has one a position
     double *counts; // of a metric
     const struct ls_device *device;
     struct cpu_row_pass pass; // positions of the predictions
@@ -282,7 +284,8 @@ static void backward_rows(const void *context, const float *const *in, float *ou
     const struct job *job = context;
     for (int64_t i = 0; i < rows; i++) {
         float *slopes = out + i * job->classes;
-        const float weight = job->weights ? job->weights[(first + i) / job->positions] : 1.0f;
+        const int64_t at = job->of_positions ? first + i : (first + i) / job->positions;
+        const float weight = job->weights ? job->weights[at] : 1.0f;
         const float factor = job->scale * weight;
         (void)position_loss(job, in[0] + i * job->classes, first + i, slopes);
         for (int64_t k = 0; k < job->classes; k++)
@@ -290,7 +293,18 @@ static void backward_rows(const void *context, const float *const *in, float *ou
     }
 }
 
-static void backward_part(void *context, int64_t begin, int64_t end)
+static void value_rows(const void *context, const float *const *in, float *out, int64_t first,
+                       int64_t rows)
+{
+    const struct job *job = context;
+    (void)out;
+    for (int64_t i = 0; i < rows; i++)
+        job->values[first + i] =
+            (float)position_loss(job, in[0] + i * job->classes, first + i, NULL);
+}
+
+// Each position by itself: what is computed of it, or its gradient.
+static void row_part(void *context, int64_t begin, int64_t end)
 {
     const struct job *job = context;
     cpu_row_pass_run(job->device, &job->pass, begin * job->positions, end * job->positions);
@@ -325,23 +339,52 @@ static int32_t run_backward(struct ls_device *device, struct ls_kernel *kernel,
     job.pass.context = &job;
     job.pass.out = cpu_output(kernel, launch, 0);
     job.scale = launch->record->gradient_scale / (float)job.positions;
-    cpu_parallel(device, job.examples, 1, work_of(&job), backward_part, &job);
+    cpu_parallel(device, job.examples, 1, work_of(&job), row_part, &job);
+    return LS_OK;
+}
+
+static int32_t run_values(struct ls_device *device, struct ls_kernel *kernel,
+                          const struct cpu_call *launch)
+{
+    double *none;
+    struct job job = job_of(device, kernel, launch, value_rows, &none);
+    job.pass.context = &job;
+    job.values = cpu_output(kernel, launch, 0);
+    cpu_parallel(device, job.examples, 1, work_of(&job), row_part, &job);
+    return LS_OK;
+}
+
+// The gradient of a value is the weight of its position.
+static int32_t run_values_backward(struct ls_device *device, struct ls_kernel *kernel,
+                                   const struct cpu_call *launch)
+{
+    double *none;
+    struct job job = job_of(device, kernel, launch, backward_rows, &none);
+    job.pass.context = &job;
+    job.pass.out = cpu_output(kernel, launch, 0);
+    job.scale = 1.0f;
+    job.of_positions = true;
+    cpu_parallel(device, job.examples, 1, work_of(&job), row_part, &job);
     return LS_OK;
 }
 
 int32_t cpu_loss(struct ls_device *device, const struct ls_kernel_request *request,
                  struct ls_kernel *kernel, struct ls_kernel_answer *answer)
 {
-    const bool forward = request->op == LS_OP_LOSS;
     const bool labels = request->attributes.function == LS_LOSS_SPARSE;
     if (request->attributes.function >= LS_LOSS_FUNCTION_COUNT)
         return cpu_unsupported(device, request, "no such loss");
     if (labels != (request->arguments[1].dtype == LS_I32))
         return cpu_unsupported(device, request, "labels are for the sparse loss only");
-    kernel->run = forward ? run_forward : run_backward;
+    switch (request->op) {
+    case LS_OP_LOSS: kernel->run = run_forward; break;
+    case LS_OP_LOSS_BACKWARD: kernel->run = run_backward; break;
+    case LS_OP_POSITION_LOSS: kernel->run = run_values; break;
+    default: kernel->run = run_values_backward; break;
+    }
     answer->scratch_bytes =
         rooms_of(device, &request->arguments[0]) +
-        (forward ? (uint64_t)request->arguments[0].dims[0] * sizeof(double) : 0);
+        (request->op == LS_OP_LOSS ? (uint64_t)request->arguments[0].dims[0] * sizeof(double) : 0);
     cpu_implementation(device, answer, "loss");
     return cpu_all_plain(device, request, kernel);
 }

@@ -286,6 +286,30 @@ static void loss_backward_run(const struct reference_call *call)
     }
 }
 
+// predictions, targets -> y
+static void position_loss_run(const struct reference_call *call)
+{
+    const struct shape s = shape_of(call);
+    for (int64_t i = 0; i < s.examples * s.positions; i++) {
+        const struct position at = position_at(call, &s, i);
+        call->results[0][i] = position_loss(&at, NULL);
+    }
+}
+
+// predictions, targets, dy -> dpredictions
+static void position_loss_backward_run(const struct reference_call *call)
+{
+    const struct shape s = shape_of(call);
+    const float *dy = call->inputs[2];
+    for (int64_t i = 0; i < s.examples * s.positions; i++) {
+        const struct position at = position_at(call, &s, i);
+        double *slopes = call->results[0] + i * s.classes;
+        position_loss(&at, slopes);
+        for (int64_t k = 0; k < s.classes; k++)
+            slopes[k] *= (double)dy[i];
+    }
+}
+
 // ---- Metrics ----
 
 static int64_t largest_target(const struct position *at)
@@ -358,6 +382,22 @@ const struct reference_operation reference_loss_backward = {
     .outputs = {1, 1},
     .used_inputs = 7,
     .run = loss_backward_run,
+};
+
+const struct reference_operation reference_position_loss = {
+    .name = "position_loss",
+    .inputs = {2, 2},
+    .outputs = {1, 1},
+    .used_inputs = 3,
+    .run = position_loss_run,
+};
+
+const struct reference_operation reference_position_loss_backward = {
+    .name = "position_loss_backward",
+    .inputs = {3, 3},
+    .outputs = {1, 1},
+    .used_inputs = 7,
+    .run = position_loss_backward_run,
 };
 
 const struct reference_operation reference_metric = {

@@ -113,7 +113,7 @@ static void squared_error(struct ls_device_suite *suite, size_t shape, bool back
     ls_device_case_run(suite, &c);
 }
 
-// ---- LS_OP_LOSS, LS_OP_METRIC: a device may lack them ----
+// ---- LS_OP_LOSS, LS_OP_POSITION_LOSS, LS_OP_METRIC: a device may lack them ----
 
 static const struct {
     const char *name;
@@ -208,6 +208,34 @@ static void loss_case(struct ls_device_suite *suite, size_t which, size_t shape,
     ls_device_case_run(suite, &c);
 }
 
+// `backward`: dy is one a position.
+static void position_case(struct ls_device_suite *suite, size_t which, size_t shape, bool backward)
+{
+    struct ls_device_case c;
+    const struct ls_tensor_desc desc = predictions_of(shape);
+    struct ls_tensor_desc positions = desc;
+    positions.dims[positions.ndims - 1] = 1;
+    ls_device_case_start(&c, backward ? LS_OP_POSITION_LOSS_BACKWARD : LS_OP_POSITION_LOSS,
+                         "%s %s B=%lld of %llu",
+                         backward ? "position_loss_backward" : "position_loss", losses[which].name,
+                         (long long)desc.dims[0],
+                         (unsigned long long)ls_tensor_elements(&desc) / (uint64_t)desc.dims[0]);
+    c.request.attributes = (struct ls_op_attributes){.function = losses[which].function,
+                                                     .from_logits = losses[which].from_logits,
+                                                     .smoothing = losses[which].smoothing,
+                                                     .threshold = 0.5f,
+                                                     .epsilon = 1e-7f};
+    ls_device_case_draw(&c, ls_device_case_input(&c, LS_DEVICE_ACTIVATION, desc),
+                        losses[which].predictions);
+    add_targets(&c, shape, losses[which].targets == LS_DEVICE_LABELS, losses[which].targets);
+    if (backward)
+        ls_device_case_draw(&c, ls_device_case_input(&c, LS_DEVICE_ACTIVATION, positions),
+                            LS_DEVICE_UNIFORM);
+    ls_device_case_output(&c, LS_DEVICE_ACTIVATION, backward ? desc : positions,
+                          (struct ls_device_tolerance){0, 2e-5, 1e-5});
+    ls_device_case_run(suite, &c);
+}
+
 static void metric_case(struct ls_device_suite *suite, size_t which, size_t shape)
 {
     struct ls_device_case c;
@@ -234,8 +262,9 @@ static bool offers(struct ls_device_suite *suite, const char *name, uint32_t op)
         .input_count = 2,
         .output_count = 1,
         .arguments = {LS_DEVICE_DESC(LS_F32, 2, 3), LS_DEVICE_DESC(LS_F32, 2, 3),
-                      op == LS_OP_LOSS_BACKWARD
-                          ? LS_DEVICE_DESC(LS_F32, 2, 3)
+                      op == LS_OP_LOSS_BACKWARD ? LS_DEVICE_DESC(LS_F32, 2, 3)
+                      : op == LS_OP_POSITION_LOSS
+                          ? LS_DEVICE_DESC(LS_F32, 2, 1)
                           : LS_DEVICE_DESC(LS_F32, op == LS_OP_LOSS ? 4 : 2)}};
     return (!suite->dtype || ls_device_takes_halves(suite, op)) &&
            ls_device_operation_offered(suite, name, &request);
@@ -247,12 +276,17 @@ static void more_losses(struct ls_device_suite *suite)
     const bool forward = offers(suite, "loss", LS_OP_LOSS);
     const bool backward = offers(suite, "loss_backward", LS_OP_LOSS_BACKWARD);
     const bool counts = offers(suite, "metric", LS_OP_METRIC);
+    const bool positions = offers(suite, "position_loss", LS_OP_POSITION_LOSS);
     for (size_t i = 0; i < sizeof(few) / sizeof(few[0]); i++) {
         for (size_t k = 0; k < sizeof(losses) / sizeof(losses[0]); k++) {
             if (forward)
                 loss_case(suite, k, few[i], (i + k) % 2, false);
             if (backward)
                 loss_case(suite, k, few[i], (i + k) % 2, true);
+            if (positions)
+                position_case(suite, k, few[i], (i + k) % 2);
+            if (positions)
+                position_case(suite, k, few[i], (i + k) % 2 == 0);
         }
         for (size_t k = 0; counts && k < sizeof(metrics) / sizeof(metrics[0]); k++)
             metric_case(suite, k, few[i]);

@@ -582,8 +582,41 @@ static void check_loss(size_t which, bool weighted)
     ck_assert_float_gt(largest, 1e-3f);
 }
 
+// The same of each position by itself: the sum of `r` times the losses.
+static void check_position_loss(size_t which)
+{
+    const bool sparse = losses[which].function == LS_LOSS_SPARSE;
+    struct operation o = {.op = LS_OP_POSITION_LOSS,
+                          .attributes = {.function = losses[which].function,
+                                         .from_logits = losses[which].from_logits,
+                                         .smoothing = losses[which].smoothing,
+                                         .threshold = DELTA,
+                                         .epsilon = 1e-7f},
+                          .inputs = 2,
+                          .outputs = 1,
+                          .arguments = {F32(x, 3, 2, 4), F32(w, 3, 2, 4), F32(y, 3, 2, 1)}};
+    draw_all();
+    for (int i = 0; i < LOSS_ELEMENTS; i++) {
+        x[i] = in_domain(losses[which].predictions, i, x[i]);
+        w[i] = in_domain(losses[which].targets, i, w[i]);
+        while (from_kink(o.attributes.function, x[i], w[i]) < 3 * (float)curved_step)
+            x[i] += (float)curved_step;
+    }
+    if (sparse)
+        o.arguments[1] = I32(labels, 3, 2);
+    struct operation backward = o;
+    backward.op = LS_OP_POSITION_LOSS_BACKWARD;
+    backward.inputs = 3;
+    backward.arguments[2] = F32(r, 3, 2, 1);
+    backward.arguments[3] = F32(dx, 3, 2, 4);
+    operation_run(&backward);
+    const bool steep = losses[which].predictions == PROBABILITY; // logarithms
+    assert_gradient(&o, 0, r, dx, steep ? 0.003 : curved_step, curved_tolerance);
+}
+
 START_TEST(loss_gradients_are_differences)
 {
+    check_position_loss((size_t)_i);
     check_loss((size_t)_i, false);
     check_loss((size_t)_i, true);
 }
