@@ -289,6 +289,9 @@ struct ls_batch_arrays {
     uint32_t input_count; // of them
     const struct ls_array *target; // what the output is compared with
     const struct ls_array *weights; // of the examples in the loss; NULL: all count once
+    // How many `target` points to: one for each output with a loss, in the order of the outputs.
+    // 0: as 1, where `target` is given. Inputs, targets and weights together are at most 10.
+    uint32_t target_count;
 };
 // The same without a copy of what the model reads: inputs and weights of uint8, int32 and float32
 // are read where they are. They must stay there unchanged until `release` is called once with
@@ -399,8 +402,8 @@ LS_CALL ls_layer_call_again(const struct ls_symbol *made, struct ls_symbol *cons
 // model may be closed afterwards.
 LS_CALL ls_model_call(const struct ls_model *model, struct ls_symbol *const *inputs,
                       uint32_t input_count, struct ls_symbol **outputs, uint32_t output_count);
-// Makes the model from `inputs`, in the order in which data has them, to `outputs`. Only a model
-// with one output can be trained. `name` NULL: "functional".
+// Makes the model from `inputs`, in the order in which data has them, to `outputs`; with more than
+// 8 it cannot be trained. `name` NULL: "functional".
 LS_CALL ls_model_create(const char *name, struct ls_symbol *const *inputs, uint32_t input_count,
                         struct ls_symbol *const *outputs, uint32_t output_count,
                         struct ls_model **out);
@@ -430,9 +433,15 @@ struct ls_compile_options {
     // none. Only on devices that compute in host memory (LS_UNAVAILABLE elsewhere).
     const struct ls_own_optimizer *own_optimizer;
     // "huber:delta=2"; NULL: chosen by the model's last layer. "none": step functions of a custom
-    // loop compute it (ls_context_set_loss), and there are no other metrics.
+    // loop compute it (ls_context_set_loss), and there are no other metrics. Of a model with
+    // several outputs (ls_output_describe has their names) the loss is the sum of theirs: "mse" of
+    // all of them, "mse,huber:delta=2" in their order, or "size=mse,kind=poisson" by their names.
+    // "none", or not to be named, is to have no loss.
     const char *loss;
-    const char *metrics; // "accuracy,auc", "none"; NULL: accuracy for cross-entropy
+    // "accuracy,auc", "none"; NULL: accuracy for cross-entropy. With several outputs
+    // "kind=accuracy,auc,size=mae": a metric is of the output that is named last, and is called
+    // "kind_auc"; or lists in the order of the outputs, "accuracy,auc;mae".
+    const char *metrics;
     const char *lr_scaling; // "none", "sqrt", "linear" with the number of replicas; NULL: none
     // "cosine_decay:decay_steps=1000", which begins with the rate of the optimizer, or with
     // initial_learning_rate=; NULL: that of the model's file if its optimizer is used, else the
@@ -445,6 +454,10 @@ struct ls_compile_options {
     // 1: step functions may call ls_context_output, so nothing else uses the memory of outputs.
     // With loss "none" they always may.
     uint32_t keep_outputs;
+    // How often the losses of the outputs count in that of the model: "1,0.5" in their order, or
+    // "size=0.5" by their names; NULL: each counts once. What is shown as the loss of an output is
+    // not multiplied, as in Keras.
+    const char *loss_weights;
 };
 // Gives the model an optimizer, a loss and metrics. Weights stay, and so does the place in the
 // order of examples. The optimizer is new, as in Keras: its moments are zero and its steps count
@@ -461,8 +474,8 @@ LS_INLINE_CALL ls_compile(struct ls_model *model, const struct ls_compile_option
 // the rate is negative or not finite.
 LS_CALL ls_set_learning_rate(struct ls_model *model, double rate);
 LS_API double ls_learning_rate(const struct ls_model *model); // NaN before ls_compile
-// 1: the model's loss takes classes, whole numbers from 0, as targets; 0: it does not, or the model
-// is not compiled.
+// 1: the loss of the model's first output takes classes, whole numbers from 0, as targets; 0: it
+// does not, or the model is not compiled.
 LS_API uint32_t ls_model_takes_classes(const struct ls_model *model);
 
 // ---- Metrics and callbacks ----
@@ -610,8 +623,9 @@ LS_CALL ls_evaluate(struct ls_model *model, struct ls_data *data, uint64_t batch
 
 // Computes the model's output for each example of `data`, in the order of the data, for any `batch`
 // (as in ls_evaluate) and number of replicas: nothing is padded, repeated or left out. Labels are
-// ignored, and the model need not be compiled. LS_BAD_INPUT: the model has several outputs. `out`
-// has room for ls_data_count(data) times ls_model_output_elements(model) floats.
+// ignored, and the model need not be compiled. Where the model has several outputs, those of an
+// example follow each other in their order (ls_output_describe): they are one row. `out` has
+// room for ls_data_count(data) times ls_model_output_elements(model) floats.
 LS_CALL ls_predict(struct ls_model *model, struct ls_data *data, uint64_t batch, float *out);
 // The same, written to a file batch by batch: FILE.npy (float32, C order, shape (examples,
 // outputs...)) or FILE.csv (a heading, then a line for each example: values with 9 digits, the name of
@@ -621,8 +635,22 @@ LS_CALL ls_predict_to_file(struct ls_model *model, struct ls_data *data, uint64_
                            const char *path);
 LS_API uint64_t ls_model_output_elements(const struct ls_model *model); // floats of a prediction
 // Writes the sizes of a prediction's dimensions to `dims`, which has room for LS_ARRAY_DIMS,
-// outermost first. Returns how many there are.
+// outermost first. Returns how many there are. Of several outputs: 1, the floats of a row.
 LS_API uint32_t ls_model_output_shape(const struct ls_model *model, int64_t *dims);
+
+// An output of a model.
+struct ls_output {
+    const char
+        *name; // that of its layer, as losses and metrics call it; the model's, until it is closed
+    uint32_t ndims; // of an example
+    uint32_t takes_classes; // 1: its loss takes classes, whole numbers from 0, as targets
+    uint32_t has_loss; // 1: the model is compiled, and compares this output with targets
+    int64_t dims[LS_ARRAY_DIMS]; // `ndims` sizes, outermost first
+    uint64_t elements; // floats of an example
+};
+LS_API uint32_t ls_output_count(const struct ls_model *model); // at least 1
+// Describes output `index`, from 0. LS_USAGE: there is none. [main thread]
+LS_CALL ls_output_describe(const struct ls_model *model, uint32_t index, struct ls_output *out);
 
 // The losses of the last ls_fit, even if it failed or was interrupted: one for each step, mean over
 // the global batch, of the first 65,536 steps; a longer training can be several fits, which are as

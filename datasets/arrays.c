@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// arrays: one file for each input of the model and one for the targets, .npy or .safetensors.
+// arrays: one file for each input of the model and for each of its targets, .npy or .safetensors.
 // Values are taken as they are.
 #include "datasets/datasets.h"
 
@@ -26,10 +26,18 @@ static const struct ls_plugin_option options[] = {
     {"x7", "text", NULL, NULL},
     {"x8", "text", NULL, NULL},
     {"y", "text", NULL, "file of the targets: classes from 0, or numbers; not needed to predict"},
+    {"y2", "text", NULL, "file of the targets of the second output with a loss; and so on"},
+    {"y3", "text", NULL, NULL},
+    {"y4", "text", NULL, NULL},
+    {"y5", "text", NULL, NULL},
+    {"y6", "text", NULL, NULL},
+    {"y7", "text", NULL, NULL},
+    {"y8", "text", NULL, NULL},
     {"sample_weight", "text", NULL, "file of a number an example: how much it counts in the loss"},
     {0},
 };
-#define FIELDS (sizeof(options) / sizeof(options[0]) - 1)
+#define OPTIONS (sizeof(options) / sizeof(options[0]) - 1)
+#define FIRST_TARGET 8 // of the options
 
 // One file, its header read.
 struct opened {
@@ -186,29 +194,36 @@ static enum ls_status read_file(const char *name, const char *path, bool values,
     return status;
 }
 
-// Inputs come first, in their order; x is there, and none is left out before another.
-static enum ls_status check_inputs(const struct ls_spec *spec)
+// Inputs come first, in their order, then targets; x is there, and none is left out before another.
+static enum ls_status check_fields(const struct ls_spec *spec)
 {
     bool ended = false;
-    for (size_t i = 0; i < FIELDS - 2; i++) {
+    uint32_t count = 0;
+    for (size_t i = 0; i < OPTIONS; i++) {
         const bool given = ls_spec_get(spec, options[i].name) != NULL;
-        if (i == 0 ? !given : given && ended) {
+        const bool first = i == FIRST_TARGET || i + 1 == OPTIONS;
+        if (i == 0 ? !given : given && ended && !first) {
             ls_error(SCOPE,
                      "%s is missing; expected "
-                     "arrays:x=FILE[,x2=FILE,...][,y=FILE][,sample_weight=FILE]",
+                     "arrays:x=FILE[,x2=FILE,...][,y=FILE,y2=FILE,...][,sample_weight=FILE]",
                      i ? options[i - 1].name : "x");
             return LS_USAGE;
         }
         ended = !given;
+        count += given;
     }
-    return LS_OK;
+    if (count <= LS_MAX_FIELDS)
+        return LS_OK;
+    ls_error(SCOPE, "%u files; expected at most %d inputs, targets and weights together", count,
+             LS_MAX_FIELDS);
+    return LS_USAGE;
 }
 
 static enum ls_status read_fields(const struct ls_spec *spec, bool values, struct ls_field *fields,
                                   uint32_t *field_count, uint64_t *count)
 {
-    enum ls_status status = check_inputs(spec);
-    for (size_t i = 0; !status && i < FIELDS; i++) {
+    enum ls_status status = check_fields(spec);
+    for (size_t i = 0; !status && i < OPTIONS; i++) {
         const char *path = ls_spec_get(spec, options[i].name);
         uint64_t found;
         if (!path)
@@ -230,13 +245,13 @@ static enum ls_status read_fields(const struct ls_spec *spec, bool values, struc
 // The cut of validation_split moves `values`, so the memory is remembered apart.
 struct storage {
     struct ls_dataset dataset;
-    const void *memory[FIELDS];
+    const void *memory[LS_MAX_FIELDS];
 };
 
 static void storage_close(struct ls_dataset *dataset)
 {
     struct storage *storage = dataset->storage;
-    for (size_t i = 0; i < FIELDS; i++)
+    for (size_t i = 0; i < LS_MAX_FIELDS; i++)
         free((void *)(uintptr_t)storage->memory[i]);
     free(storage);
 }

@@ -483,15 +483,19 @@ static bool read_loss_option(struct part *part, const char *loss, const char *ke
     return false;
 }
 
-static char *read_loss(struct part *part, const json_t *value)
+// Of one output. NULL: refused, or no memory.
+static char *read_one_loss(struct part *part, const json_t *value)
 {
     const char *name, *key;
     const json_t *options;
     json_t *option;
     char text[256];
 
-    if (json_array_size(value) == 1)
-        value = json_array_get(value, 0);
+    if (json_is_null(value))
+        return strdup("none");
+    name = json_string_value(value);
+    if (name && strchr(name, ':')) // in the words of the command line already
+        return strdup(name);
     name = own_name(part, value);
     if (name) {
         own_text(part, name, value, text, sizeof(text));
@@ -518,6 +522,76 @@ static char *read_loss(struct part *part, const json_t *value)
             refuse_value(part, key, option);
     }
     return strdup(text);
+}
+
+// Whether a value is by the names of outputs, and not an object of Keras.
+static bool is_by_name(const json_t *value)
+{
+    return json_is_object(value) && !json_object_get(value, "class_name") &&
+           !json_object_get(value, "module");
+}
+
+// A loss, a list of them in the order of the outputs, or an object by their names.
+static char *read_loss(struct part *part, const json_t *value)
+{
+    char *text = NULL;
+    size_t bytes = 0, index;
+    const char *output;
+    json_t *one;
+
+    if (json_array_size(value) == 1)
+        value = json_array_get(value, 0);
+    if (!json_is_array(value) && !is_by_name(value))
+        return read_one_loss(part, value);
+    FILE *list = open_memstream(&text, &bytes);
+    if (!list)
+        return NULL;
+    bool complete = true;
+    json_array_foreach(value, index, one)
+    {
+        char *loss = read_one_loss(part, one);
+        fprintf(list, "%s%s", index ? "," : "", loss ? loss : "");
+        complete = complete && loss;
+        free(loss);
+    }
+    json_object_foreach((json_t *)(json_is_object(value) ? value : NULL), output, one)
+    {
+        char *loss = read_one_loss(part, one);
+        fprintf(list, "%s%s=%s", ftell(list) ? "," : "", output, loss ? loss : "");
+        complete = complete && loss;
+        free(loss);
+    }
+    if (fclose(list) == 0 && complete)
+        return text;
+    free(text);
+    return NULL;
+}
+
+// Numbers, in the order of the outputs or by their names.
+static char *read_loss_weights(struct part *part, const json_t *value)
+{
+    char *text = NULL;
+    size_t bytes = 0, index;
+    const char *output;
+    json_t *one;
+    FILE *list = open_memstream(&text, &bytes);
+    bool complete = list != NULL;
+
+    json_array_foreach(list ? value : NULL, index, one)
+    {
+        fprintf(list, "%s%.9g", index ? "," : "", json_number_value(one));
+        complete = complete && json_is_number(one);
+    }
+    json_object_foreach((json_t *)(list && json_is_object(value) ? value : NULL), output, one)
+    {
+        fprintf(list, "%s%s=%.9g", ftell(list) ? "," : "", output, json_number_value(one));
+        complete = complete && json_is_number(one);
+    }
+    if (list && fclose(list) == 0 && complete && (json_is_array(value) || is_by_name(value)))
+        return text;
+    free(text);
+    refuse_value(part, "loss_weights", value);
+    return NULL;
 }
 
 // ---- Metrics ----
@@ -621,7 +695,7 @@ static void read_metric(struct part *part, const char *name, const json_t *optio
     fprintf(list, ",%s", text);
 }
 
-// A metric, or a list of them: Keras 2 writes one list for each output.
+// A metric, or a list of them.
 static void read_metrics(struct part *part, const json_t *value, int depth, FILE *list)
 {
     const char *name, *inner;
@@ -659,6 +733,44 @@ static void read_metrics(struct part *part, const json_t *value, int depth, FILE
     read_metric(part, name, options, list);
 }
 
+// Those of all outputs as text, which may be empty: a list of each, in their order or by name.
+static char *read_all_metrics(struct part *part, const json_t *value, size_t outputs)
+{
+    char *text = NULL;
+    size_t bytes = 0, index;
+    const char *output;
+    json_t *one;
+    FILE *stream = open_memstream(&text, &bytes);
+    if (!stream)
+        return NULL;
+    const bool lists = outputs > 1 && json_array_size(value) == outputs;
+    if (is_by_name(value)) {
+        json_object_foreach((json_t *)value, output, one)
+        {
+            char *list = read_all_metrics(part, one, 1);
+            if (list && list[0])
+                fprintf(stream, "%s%s=%s", ftell(stream) ? "," : "", output, list);
+            free(list);
+        }
+    } else if (lists) {
+        json_array_foreach((json_t *)value, index, one)
+        {
+            char *list = read_all_metrics(part, one, 1);
+            fprintf(stream, "%s%s", index ? ";" : "", list ? list : "");
+            free(list);
+        }
+    } else {
+        read_metrics(part, value, 0, stream);
+    }
+    if (fclose(stream)) {
+        free(text);
+        return NULL;
+    }
+    if (text[0] == ',') // before the first one
+        memmove(text, text + 1, strlen(text));
+    return text;
+}
+
 // ---- All ----
 
 static const char *const harmless[] = {"run_eagerly", "jit_compile", "steps_per_execution",
@@ -666,42 +778,47 @@ static const char *const harmless[] = {"run_eagerly", "jit_compile", "steps_per_
 
 // What is beside the three, by the part that it belongs to.
 static void check_rest(const json_t *object, uint32_t parts, struct part *optimizer,
-                       struct part *loss, struct part *metrics)
+                       struct part *metrics)
 {
-    static const char *const read[] = {"optimizer", "optimizer_config", "loss", "metrics", NULL};
+    static const char *const read[] = {"optimizer",    "optimizer_config", "loss",
+                                       "loss_weights", "metrics",          NULL};
     const char *key;
     json_t *value;
     char text[SHOWN];
 
     json_object_foreach((json_t *)object, key, value)
     {
-        struct part *part = strcmp(key, "loss_weights") == 0       ? loss
-                            : strcmp(key, "weighted_metrics") == 0 ? metrics
-                                                                   : NULL;
+        struct part *part = strcmp(key, "weighted_metrics") == 0 ? metrics : NULL;
         if (is_one_of(key, read) || is_one_of(key, harmless) || is_off(value))
             continue;
         ls_json_text(value, text, sizeof(text));
         if (!part)
             ls_config_fail(&optimizer->config, key, "%s is not supported; remove it", text);
-        else if (parts & (part == loss ? LS_COMPILE_LOSS : LS_COMPILE_METRICS))
+        else if (parts & LS_COMPILE_METRICS)
             ls_config_fail(&part->config, key, "%s is not supported; %s overrides it", text,
                            part->option);
     }
 }
 
+// How many outputs a model has: of several, output_layers is a list or an object of references.
+static size_t count_outputs(const json_t *model)
+{
+    const json_t *outputs = json_object_get(json_object_get(model, "config"), "output_layers");
+    if (json_is_object(outputs))
+        return json_object_size(outputs);
+    return json_is_array(json_array_get(outputs, 0)) ? json_array_size(outputs) : 1;
+}
+
 static enum ls_status read_parts(struct ls_graph *graph, const char *where, const json_t *object,
-                                 uint32_t parts, const struct ls_own_parts *own,
-                                 struct ls_compile_config *out)
+                                 const json_t *model, uint32_t parts,
+                                 const struct ls_own_parts *own, struct ls_compile_config *out)
 {
     const struct ls_config config = {.graph = graph, .object = object, .parent = where};
     struct part optimizer = {config, "optimizer", "--optimizer=", LS_KERAS_OPTIMIZER, NULL, 0};
     struct part loss = {config, "loss", "--loss=", LS_KERAS_LOSS, own, LS_KIND_LOSS};
     struct part metrics = {config, "metrics", "--metrics=", LS_KERAS_METRIC, own, LS_KIND_METRIC};
     const json_t *value = json_object_get(object, "optimizer");
-    char *list = NULL;
-    size_t bytes = 0;
-    FILE *stream = open_memstream(&list, &bytes);
-    bool memory = stream != NULL;
+    bool memory = true;
 
     if (!value)
         value = json_object_get(object, "optimizer_config");
@@ -714,23 +831,28 @@ static enum ls_status read_parts(struct ls_graph *graph, const char *where, cons
         out->loss = read_loss(&loss, value);
         memory = memory && (out->loss || loss.config.status);
     }
-    value = json_object_get(object, "metrics");
-    if ((parts & LS_COMPILE_METRICS) && stream)
-        read_metrics(&metrics, value, 0, stream);
-    memory = stream && fclose(stream) == 0 && memory;
-    if (memory && bytes) {
-        out->metrics = strdup(list + 1); // without the first comma
-        memory = out->metrics;
+    value = json_object_get(object, "loss_weights");
+    if ((parts & LS_COMPILE_LOSS) && !is_off(value)) {
+        out->loss_weights = read_loss_weights(&loss, value);
+        memory = memory && (out->loss_weights || loss.config.status);
     }
-    free(list);
-    check_rest(object, parts, &optimizer, &loss, &metrics);
+    value = json_object_get(object, "metrics");
+    if (parts & LS_COMPILE_METRICS) {
+        char *list = read_all_metrics(&metrics, value, count_outputs(model));
+        memory = memory && list;
+        if (list && list[0])
+            out->metrics = list;
+        else
+            free(list);
+    }
+    check_rest(object, parts, &optimizer, &metrics);
     if (optimizer.config.status || loss.config.status || metrics.config.status)
         return LS_BAD_INPUT;
     return memory ? LS_OK : LS_OUT_OF_MEMORY;
 }
 
 static enum ls_status read_config(const char *source, const char *where, const json_t *object,
-                                  uint32_t parts, struct ls_own_parts *own,
+                                  const json_t *model, uint32_t parts, struct ls_own_parts *own,
                                   struct ls_compile_config *out)
 {
     struct ls_compile_config config = {0};
@@ -750,7 +872,7 @@ static enum ls_status read_config(const char *source, const char *where, const j
     else if (!json_is_object(object))
         status = ls_graph_fail(graph, NULL, "%s: expected an object", where ? where : "compile");
     else
-        status = read_parts(graph, where, object, parts, own, &config);
+        status = read_parts(graph, where, object, model, parts, own, &config);
     ls_graph_destroy(graph);
     if (problems > LS_GRAPH_PROBLEMS)
         ls_error(source, "and %u more problems of %s", problems - LS_GRAPH_PROBLEMS,
@@ -766,16 +888,16 @@ enum ls_status ls_model_compile_config(const char *source, const json_t *model, 
                                        struct ls_own_parts *own, struct ls_compile_config *out)
 {
     const json_t *object = json_object_get(model, "compile_config");
-    return object ? read_config(source, "compile_config", object, parts, own, out)
+    return object ? read_config(source, "compile_config", object, model, parts, own, out)
                   : read_config(source, "training_config",
-                                json_object_get(model, "training_config"), parts, own, out);
+                                json_object_get(model, "training_config"), model, parts, own, out);
 }
 
-enum ls_status ls_compile_config_given(const char *source, const json_t *given,
+enum ls_status ls_compile_config_given(const char *source, const json_t *model, const json_t *given,
                                        struct ls_own_parts *own, struct ls_compile_config *out)
 {
     const uint32_t all = LS_COMPILE_OPTIMIZER | LS_COMPILE_LOSS | LS_COMPILE_METRICS;
-    const enum ls_status status = read_config(source, NULL, given, all, own, out);
+    const enum ls_status status = read_config(source, NULL, given, model, all, own, out);
     return status == LS_BAD_INPUT ? LS_USAGE : status;
 }
 
@@ -785,6 +907,7 @@ void ls_compile_config_finish(struct ls_compile_config *config)
     free(config->schedule);
     free(config->loss_scale);
     free(config->loss);
+    free(config->loss_weights);
     free(config->metrics);
     *config = (struct ls_compile_config){0};
 }

@@ -693,6 +693,18 @@ static enum ls_status call_all(struct work *work)
     return status;
 }
 
+// The outputs of the outermost model, and their names, which are those of their layers.
+static enum ls_status set_outputs(const struct run *run)
+{
+    const struct ls_model_json *model = run->model;
+    const char *names[LS_LAYER_OUTPUTS];
+    const enum ls_status status =
+        ls_graph_set_outputs(run->builder->graph, run->outputs, model->output_count);
+    for (uint32_t i = 0; i < model->output_count; i++)
+        names[i] = model->layers[model->outputs[i].layer].name;
+    return status ? status : ls_graph_name_outputs(run->builder->graph, names);
+}
+
 static enum ls_status run_functional(const struct run *run)
 {
     struct ls_model_json *model = run->model;
@@ -704,7 +716,7 @@ static enum ls_status run_functional(const struct run *run)
     for (uint32_t i = 0; i < model->output_count && !status; i++)
         status = find_tensor(&work, &model->outputs[i], "output_layers", &run->outputs[i]);
     if (!status && model->depth == 0)
-        status = ls_graph_set_outputs(run->builder->graph, run->outputs, model->output_count);
+        status = set_outputs(run);
     work_finish(&work);
     if (status)
         memset(run->outputs, 0, LS_LAYER_OUTPUTS * sizeof(struct ls_tensor *));

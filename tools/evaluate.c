@@ -23,8 +23,9 @@ static const struct argument table[] = {
      "what to evaluate on, such as fashion-mnist; as for train", .first_day = true},
     {"split", "train|test|validation", "test",
      "which part of the dataset; validation is what train computes val_loss on", .first_day = true},
-    {"loss", "NAME[:option=value,...]", NULL, "as for train"},
-    {"metrics", "NAME[:option=value],...", NULL,
+    {"loss", "NAME[:option=value,...]|OUTPUT=NAME,...", NULL, "as for train"},
+    {"loss-weights", "OUTPUT=X,...", NULL, "as for train"},
+    {"metrics", "[OUTPUT=]NAME[:option=value],...", NULL,
      "what to measure beside the loss, such as accuracy,auc; as for train", .first_day = true},
     {"seed", "N", "0", "seed of untrained weights", .excludes = "initial-weights"},
     {NULL, NULL, NULL, "How"},
@@ -90,6 +91,7 @@ static enum ls_status evaluate(const struct arguments *arguments, struct ls_run 
     const struct ls_compile_options options = {
         .optimizer = "sgd", // none is used, whatever the model's file says
         .loss = arguments_text(arguments, "loss"),
+        .loss_weights = arguments_text(arguments, "loss-weights"),
         .metrics = arguments_text(arguments, "metrics"),
     };
     struct ls_model *model = NULL;

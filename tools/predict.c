@@ -150,6 +150,11 @@ static enum ls_status set_classes(const struct arguments *arguments, struct ls_m
                  out);
         return LS_USAGE;
     }
+    if (ls_output_count(model) > 1) {
+        ls_error("--classes", "model '%s' has %u outputs; names are for the classes of one",
+                 model->source, ls_output_count(model));
+        return LS_USAGE;
+    }
     const enum ls_status status = read_classes(given, names);
     if (!status && (*names)->count != outputs) {
         ls_error("--classes", "%u names, but model '%s' has %llu output%s", (*names)->count,

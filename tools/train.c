@@ -36,13 +36,15 @@ static const struct argument table[] = {
      "name, put a backslash before a comma, plus sign or bracket, or put the value in double "
      "quotes; a file that exists takes precedence over a list or pattern",
      .first_day = true},
-    {"loss", "NAME[:option=value,...]", NULL,
+    {"loss", "NAME[:option=value,...]|OUTPUT=NAME,...", NULL,
      "a loss by its Keras name, such as sparse_categorical_crossentropy, categorical_crossentropy, "
      "binary_crossentropy:label_smoothing=0.1, mean_squared_error, mae, huber:delta=1 "
      "(docs/models.md lists all), or a plugin (docs/own-parts.md); default: the loss in the "
      "model's file (compile_config), else the "
-     "one that fits the last layer"},
-    {"metrics", "NAME[:option=value],...", NULL,
+     "one that fits the last layer; with several outputs OUTPUT=NAME for each, or a list"},
+    {"loss-weights", "OUTPUT=X,...", NULL,
+     "how often the losses of several outputs count in the loss; others count once"},
+    {"metrics", "[OUTPUT=]NAME[:option=value],...", NULL,
      "metrics by their Keras names, such as accuracy,sparse_top_k_categorical_accuracy:k=3,auc,"
      "precision,recall,mae, or plugins (docs/own-parts.md), or none; default: those in the model's "
      "file, else accuracy where there "
@@ -307,6 +309,7 @@ static enum ls_status open_model(const struct arguments *arguments, struct input
     const struct ls_compile_options options = {
         .optimizer = arguments_text(arguments, "optimizer"),
         .loss = arguments_text(arguments, "loss"),
+        .loss_weights = arguments_text(arguments, "loss-weights"),
         .metrics = arguments_text(arguments, "metrics"),
         .lr_scaling = arguments_text(arguments, "lr-scaling"),
         .learning_rate_schedule = arguments_text(arguments, "learning-rate-schedule"),

@@ -174,7 +174,9 @@ enum ls_status ls_data_from_memory(const struct ls_array *inputs, uint32_t input
                                    const struct ls_array *target, struct ls_data **out)
 {
     const struct call call = begin("copying the data", NULL);
-    return end(&call, ls_copy_data(inputs, input_count, target, NULL, out));
+    const struct ls_batch_arrays arrays = {
+        .inputs = inputs, .input_count = input_count, .target = target};
+    return end(&call, ls_copy_data(&arrays, out));
 }
 
 enum ls_status ls_data_from_memory_weighted(const struct ls_array *inputs, uint32_t input_count,
@@ -182,7 +184,9 @@ enum ls_status ls_data_from_memory_weighted(const struct ls_array *inputs, uint3
                                             const struct ls_array *weights, struct ls_data **out)
 {
     const struct call call = begin("copying the data", NULL);
-    return end(&call, ls_copy_data(inputs, input_count, target, weights, out));
+    const struct ls_batch_arrays arrays = {
+        .inputs = inputs, .input_count = input_count, .target = target, .weights = weights};
+    return end(&call, ls_copy_data(&arrays, out));
 }
 
 enum ls_status ls_data_borrow(const struct ls_batch_arrays *arrays, void (*release)(void *context),

@@ -327,8 +327,9 @@ static enum ls_status take_values(struct ls_dataset *dataset, uint32_t index,
                             copy);
 }
 
-static enum ls_status add_array(const struct ls_array *array, enum ls_field_role role, bool borrow,
-                                struct ls_dataset *dataset)
+// `number` of those of its role, from 0.
+static enum ls_status add_array(const struct ls_array *array, enum ls_field_role role,
+                                uint32_t number, bool borrow, struct ls_dataset *dataset)
 {
     const uint32_t index = dataset->field_count;
     struct ls_field *field = &dataset->fields[index];
@@ -337,8 +338,12 @@ static enum ls_status add_array(const struct ls_array *array, enum ls_field_role
         .name = name, .source = source, .role = role, .ndims = array->ndims, .dims = array->dims};
     uint64_t count;
     if (role == LS_FIELD_INPUT) {
-        snprintf(name, sizeof(name), index ? "x%u" : "x", index + 1);
-        snprintf(source, sizeof(source), "input %u", index);
+        snprintf(name, sizeof(name), number ? "x%u" : "x", number + 1);
+        snprintf(source, sizeof(source), "input %u", number);
+    }
+    if (role == LS_FIELD_TARGET && number) {
+        snprintf(name, sizeof(name), "y%u", number + 1);
+        snprintf(source, sizeof(source), "target %u", number + 1);
     }
     if (role == LS_FIELD_WEIGHT) {
         snprintf(name, sizeof(name), "sample_weight");
@@ -393,16 +398,22 @@ static enum ls_status take_arrays(const struct ls_batch_arrays *arrays, bool bor
         ls_error("data", "%u inputs; expected 1 to %d", inputs, LS_MAX_INPUTS);
         return LS_USAGE;
     }
+    const uint32_t targets = arrays->target && !arrays->target_count ? 1 : arrays->target_count;
+    if (targets > LS_MAX_FIELDS - inputs - (arrays->weights != NULL)) {
+        ls_error("data", "%u inputs and %u targets; expected at most %d arrays with the weights",
+                 inputs, targets, LS_MAX_FIELDS);
+        return LS_USAGE;
+    }
     struct ls_dataset *dataset = create_dataset();
     if (!dataset)
         return LS_OUT_OF_MEMORY;
     enum ls_status status = LS_OK;
     for (uint32_t i = 0; !status && i < inputs; i++)
-        status = add_array(&arrays->inputs[i], LS_FIELD_INPUT, borrow, dataset);
-    if (!status && arrays->target)
-        status = add_array(arrays->target, LS_FIELD_TARGET, borrow, dataset);
+        status = add_array(&arrays->inputs[i], LS_FIELD_INPUT, i, borrow, dataset);
+    for (uint32_t i = 0; !status && i < targets; i++)
+        status = add_array(&arrays->target[i], LS_FIELD_TARGET, i, borrow, dataset);
     if (!status && arrays->weights)
-        status = add_array(arrays->weights, LS_FIELD_WEIGHT, borrow, dataset);
+        status = add_array(arrays->weights, LS_FIELD_WEIGHT, 0, borrow, dataset);
     if (!status)
         status = ls_dataset_contents(dataset, &dataset->contents);
     char text[48]; // other data has another one, so that nothing of its order is taken over
@@ -414,12 +425,9 @@ static enum ls_status take_arrays(const struct ls_batch_arrays *arrays, bool bor
     return status;
 }
 
-enum ls_status ls_copy_data(const struct ls_array *inputs, uint32_t input_count,
-                            const struct ls_array *target, const struct ls_array *weights,
-                            struct ls_data **out)
+enum ls_status ls_copy_data(const struct ls_batch_arrays *arrays, struct ls_data **out)
 {
-    const struct ls_batch_arrays arrays = {inputs, input_count, target, weights};
-    return take_arrays(&arrays, false, out);
+    return take_arrays(arrays, false, out);
 }
 
 enum ls_status ls_borrow_data(const struct ls_batch_arrays *arrays, void (*release)(void *context),

@@ -45,9 +45,7 @@ struct ls_data_sharing {
 // `sharing` NULL: this process alone, with the plugins of its own path.
 LS_STATUS ls_open_data(const struct ls_data_sharing *sharing, const char *text, const char *split,
                        struct ls_data **out);
-LS_STATUS ls_copy_data(const struct ls_array *inputs, uint32_t input_count,
-                       const struct ls_array *target, const struct ls_array *weights,
-                       struct ls_data **out);
+LS_STATUS ls_copy_data(const struct ls_batch_arrays *arrays, struct ls_data **out);
 LS_STATUS ls_borrow_data(const struct ls_batch_arrays *arrays, void (*release)(void *context),
                          void *context, struct ls_data **out);
 LS_STATUS ls_generate_data(const struct ls_generator *generator, struct ls_data **out);

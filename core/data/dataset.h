@@ -21,7 +21,7 @@ enum ls_split {
 };
 
 #define LS_MAX_FIELDS LS_DATASET_FIELDS
-#define LS_MAX_INPUTS (LS_MAX_FIELDS - 2) // beside a target and a weight
+#define LS_MAX_INPUTS (LS_MAX_FIELDS - 2) // at most, beside a target and a weight
 
 // One part of every example. The values of one example are contiguous, in plain layout.
 struct ls_field {
@@ -59,7 +59,7 @@ struct ls_augmentation {
 struct ls_dataset {
     uint64_t count; // examples of an epoch
     uint64_t repeat; // an epoch has count / repeat examples, this many times; 0: as 1
-    uint32_t field_count; // at most LS_MAX_FIELDS; one TARGET and one WEIGHT at most
+    uint32_t field_count; // at most LS_MAX_FIELDS; one WEIGHT at most, a TARGET an output
     struct ls_field fields[LS_MAX_FIELDS];
     bool real; // false: synthetic, which is logged
     struct ls_augmentation augmentation; // of batches that are trained on

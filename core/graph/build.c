@@ -85,13 +85,15 @@ static enum ls_status set_known(struct ls_build *build, struct ls_value *value)
     return LS_OK;
 }
 
-// Which of the inputs or seeds a value is.
+// Which of the inputs, labels or seeds a value is.
 static void number_values(const struct ls_build *build)
 {
     const struct ls_graph *graph = build->graph;
 
     for (uint32_t i = 0; i < graph->input_count; i++)
         build->buffers->values[graph->inputs[i]->id].place = i;
+    for (uint32_t i = 0; i < graph->label_count; i++)
+        build->buffers->values[graph->labels[i]->id].place = i;
     for (uint32_t i = 0; i < graph->seed_count; i++)
         build->buffers->values[graph->seeds[i]->id].place = i;
 }

@@ -41,6 +41,14 @@ enum ls_status ls_graph_create(const char *name, struct ls_graph **out)
     return LS_OK;
 }
 
+static void forget_output_names(struct ls_graph *graph)
+{
+    for (uint32_t i = 0; graph->output_names && i < graph->output_count; i++)
+        free(graph->output_names[i]);
+    free(graph->output_names);
+    graph->output_names = NULL;
+}
+
 void ls_graph_destroy(struct ls_graph *graph)
 {
     if (!graph)
@@ -60,6 +68,7 @@ void ls_graph_destroy(struct ls_graph *graph)
     free(graph->layers);
     free(graph->parameters);
     free(graph->inputs);
+    forget_output_names(graph);
     free(graph->outputs);
     free(graph->seeds);
     free(graph->name);
@@ -147,6 +156,7 @@ void ls_graph_end_layer(struct ls_graph *graph, const struct ls_tensor *output)
     assert(graph->layer != LS_NO_LAYER && graph->output_count > 0);
     if (!graph->reusing)
         graph->layers[graph->layer].output = output->shape;
+    forget_output_names(graph);
     graph->outputs[0] = graph->tensors[output->id];
     graph->output_count = 1;
 }
@@ -158,10 +168,41 @@ enum ls_status ls_graph_set_outputs(struct ls_graph *graph, struct ls_tensor *co
     if (!copy)
         return LS_OUT_OF_MEMORY;
     memcpy(copy, outputs, count * sizeof(struct ls_tensor *));
+    forget_output_names(graph);
     free(graph->outputs);
     graph->outputs = copy;
     graph->output_count = count;
     return LS_OK;
+}
+
+enum ls_status ls_graph_name_outputs(struct ls_graph *graph, const char *const *names)
+{
+    forget_output_names(graph);
+    graph->output_names = calloc((size_t)graph->output_count + 1, sizeof(*graph->output_names));
+    for (uint32_t i = 0; graph->output_names && i < graph->output_count; i++) {
+        char name[256]; // of a layer whose outputs are several of the model's: dense, dense_1
+        uint32_t before = 0;
+        for (uint32_t k = 0; k < i; k++)
+            before += strcmp(names[k], names[i]) == 0;
+        snprintf(name, sizeof(name), before ? "%s_%u" : "%s", names[i], before);
+        graph->output_names[i] = strdup(name);
+        if (!graph->output_names[i])
+            forget_output_names(graph);
+    }
+    return graph->output_names ? LS_OK : LS_OUT_OF_MEMORY;
+}
+
+uint64_t ls_graph_output_elements(const struct ls_graph *graph)
+{
+    uint64_t elements = 0;
+    for (uint32_t i = 0; i < graph->output_count; i++)
+        elements += (uint64_t)ls_shape_elements(&graph->outputs[i]->shape, 1);
+    return elements;
+}
+
+const char *ls_graph_output_name(const struct ls_graph *graph, uint32_t output)
+{
+    return graph->output_names ? graph->output_names[output] : graph->outputs[output]->name;
 }
 
 enum ls_status ls_graph_fail(const struct ls_graph *graph, const struct ls_tensor *input,

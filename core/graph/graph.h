@@ -92,6 +92,7 @@ static inline const struct ls_shape *ls_variable_shape(const struct ls_tensor *p
 }
 
 #define LS_NO_LAYER UINT32_MAX
+#define LS_GRAPH_LOSSES 8 // outputs of a model with a loss, at most
 
 struct ls_operation {
     uint32_t op; // enum ls_op
@@ -145,11 +146,16 @@ struct ls_graph {
     uint32_t parameter_count;
     struct ls_tensor **inputs; // of the model, in the order in which they were added
     uint32_t input_count;
-    struct ls_tensor **outputs; // of the model: its predictions; a loss is computed of the first
+    struct ls_tensor **outputs; // of the model: its predictions
+    char **output_names; // as Keras has them, those of their layers; NULL: those of the tensors
     uint32_t output_count;
     struct ls_tensor **seeds;
     uint32_t seed_count;
-    struct ls_tensor *label; // with a loss
+    struct ls_tensor *labels[LS_GRAPH_LOSSES]; // in the order of the outputs with a loss
+    uint32_t label_count;
+    // By output, with a loss: what it is compared with, and where the loss of the model is made of
+    // several, its loss of each example (B,1); NULL: none.
+    struct ls_tensor *label_of[LS_GRAPH_LOSSES], *loss_of[LS_GRAPH_LOSSES];
     struct ls_tensor *weights; // of the examples in the loss; NULL: all count once
     struct ls_tensor *sums; // with a loss
     bool keeps_outputs; // they can be read after any pass
@@ -180,6 +186,11 @@ LS_STATUS ls_graph_reuse_layer(struct ls_graph *graph, const char *name);
 // The model's outputs, where they are not just the last layer's. They are copied.
 LS_STATUS ls_graph_set_outputs(struct ls_graph *graph, struct ls_tensor *const *outputs,
                                uint32_t count);
+// Their names, which are copied, in the same order.
+LS_STATUS ls_graph_name_outputs(struct ls_graph *graph, const char *const *names);
+const char *ls_graph_output_name(const struct ls_graph *graph, uint32_t output);
+// Floats of all outputs of an example.
+uint64_t ls_graph_output_elements(const struct ls_graph *graph);
 
 #define LS_GRAPH_PROBLEMS 20
 
@@ -304,11 +315,18 @@ struct ls_loss {
     float smoothing; // of labels
     bool weighted; // each example has a weight
     bool by_layer; // nobody gave it: the last layer decided
+    bool scaled; // it counts `factor` times in the loss of the model, else once
+    float factor;
     const struct ls_composed *composed; // of LS_LOSS_COMPOSED
 };
-// Adds the label tensor, the loss operation and its sums, and the penalties of parameters that are
-// trained.
-LS_STATUS ls_graph_add_loss(struct ls_graph *graph, const struct ls_loss *loss);
+// Adds the loss of the model: the sum of those of its `count` outputs (LS_LOSS_NONE: it has none).
+// Label tensors, the loss operation and its sums, and the penalties of parameters that are trained.
+LS_STATUS ls_graph_add_losses(struct ls_graph *graph, const struct ls_loss *losses, uint32_t count);
+// The same of a model with one output.
+static inline enum ls_status ls_graph_add_loss(struct ls_graph *graph, const struct ls_loss *loss)
+{
+    return ls_graph_add_losses(graph, loss, 1);
+}
 
 // What a metric counts: an LS_OP_METRIC, or an LS_OP_LOSS whose sums it is the mean of.
 struct ls_count {
@@ -316,12 +334,14 @@ struct ls_count {
     struct ls_op_attributes attributes;
     uint32_t slots; // floats
     uint32_t slot; // the answer: where they begin
+    uint32_t output; // which one of the model is compared with its labels
     struct ls_tensor *of; // an LS_OP_LOSS of these values alone; NULL: of output and labels
+    bool weighted; // examples count by their weights, where they have some
 };
-// What a composed loss or metric makes of the model's first output and the labels, which are there.
+// What a composed loss or metric makes of an output of the model and its labels, which are there.
 LS_STATUS ls_graph_compose(struct ls_graph *graph, const struct ls_composed *composed,
-                           struct ls_tensor **out);
-// Adds what is counted of the model's first output and the labels, after the loss.
+                           uint32_t output, struct ls_tensor **out);
+// Adds what is counted of outputs and labels, after the loss.
 LS_STATUS ls_graph_add_counts(struct ls_graph *graph, struct ls_count *counts, uint32_t count);
 
 // Where a gradient comes from outside instead of from a loss: adds a tensor for the gradient of

@@ -119,6 +119,7 @@ LS_STATUS ls_model_build_file(const char *path, const struct ls_shape *input_sha
 enum { LS_COMPILE_OPTIMIZER = 1, LS_COMPILE_LOSS = 2, LS_COMPILE_METRICS = 4 };
 struct ls_compile_config {
     char *optimizer, *loss, *metrics;
+    char *loss_weights; // of several outputs; NULL: nothing is said
     char *schedule; // of the optimizer's learning rate; NULL: it is constant
     char *loss_scale; // of the optimizer; NULL: nothing is said
 };
@@ -126,10 +127,10 @@ struct ls_compile_config {
 // and metrics may also be found in `own`. Defined in layers/.
 LS_STATUS ls_model_compile_config(const char *source, const json_t *model, uint32_t parts,
                                   struct ls_own_parts *own, struct ls_compile_config *out);
-// The same of what a program gives: {"optimizer": ..., "loss": ..., "metrics": ...}, as Keras writes them. What is not supported is
-// LS_USAGE.
-LS_STATUS ls_compile_config_given(const char *source, const json_t *given, struct ls_own_parts *own,
-                                  struct ls_compile_config *out);
+// The same of what a program gives for `model`: {"optimizer": ..., "loss": ..., "metrics": ...}, as
+// Keras writes them. What is not supported is LS_USAGE.
+LS_STATUS ls_compile_config_given(const char *source, const json_t *model, const json_t *given,
+                                  struct ls_own_parts *own, struct ls_compile_config *out);
 void ls_compile_config_finish(struct ls_compile_config *config);
 
 // Whether a built model asks for something that Lockstep does not do when it computes the loss

@@ -4,6 +4,9 @@
 
 #include "core/base/log.h"
 
+#include <assert.h>
+#include <stdlib.h>
+
 #define KERAS_EPSILON 1e-7f // keras.config.epsilon()
 
 // The operation that computes a loss; its function, where it has several.
@@ -21,9 +24,9 @@ static uint32_t operation_of(const struct ls_loss *loss, uint32_t *function)
 
 // The loss of what the softmax or sigmoid was made of, not of its output: no probability is ever
 // rounded to zero.
-static struct ls_tensor *find_logits(const struct ls_graph *graph, const struct ls_loss *loss)
+static struct ls_tensor *find_logits(const struct ls_graph *graph, const struct ls_loss *loss,
+                                     const struct ls_tensor *output)
 {
-    const struct ls_tensor *output = graph->outputs[0];
     const struct ls_operation *operation =
         output->producer < 0 ? NULL : &graph->operations[output->producer];
     uint32_t function;
@@ -42,9 +45,10 @@ static struct ls_tensor *find_logits(const struct ls_graph *graph, const struct 
     return operation->inputs[0];
 }
 
-static enum ls_status add_label(struct ls_graph *graph, const struct ls_loss *loss,
+static enum ls_status add_label(struct ls_graph *graph, const struct ls_loss *loss, uint32_t output,
                                 const struct ls_tensor *predictions)
 {
+    struct ls_tensor **label = &graph->labels[graph->label_count];
     const struct ls_composed *composed = loss->composed;
     const bool sparse = composed ? composed->classes : loss->kind == LS_LOSS_SPARSE_CROSS_ENTROPY;
     struct ls_shape shape = predictions->shape;
@@ -55,52 +59,71 @@ static enum ls_status add_label(struct ls_graph *graph, const struct ls_loss *lo
         if (status)
             return status;
     }
-    return ls_graph_append_tensor(graph, LS_ROLE_LABEL, sparse ? LS_I32 : LS_F32, &shape, "label",
-                                  &graph->label);
+    const enum ls_status status = ls_graph_append_tensor(
+        graph, LS_ROLE_LABEL, sparse ? LS_I32 : LS_F32, &shape, "label", label);
+    if (!status) {
+        graph->label_of[output] = *label;
+        graph->label_count++;
+    }
+    return status;
 }
 
 enum ls_status ls_graph_compose(struct ls_graph *graph, const struct ls_composed *composed,
-                                struct ls_tensor **out)
+                                uint32_t output, struct ls_tensor **out)
 {
     const uint32_t layer = graph->layer, compute = graph->compute;
     graph->layer = LS_NO_LAYER;
     graph->compute = LS_F32;
     const enum ls_status status =
-        composed->compose(composed, graph, graph->outputs[0], graph->label, out);
+        composed->compose(composed, graph, graph->outputs[output], graph->label_of[output], out);
     graph->layer = layer;
     graph->compute = compute;
     return status;
 }
 
-// `predictions` are the values themselves of a loss that was composed.
-static enum ls_status add_loss_operation(struct ls_graph *graph, const struct ls_loss *loss,
-                                         struct ls_tensor *predictions, bool from_logits)
+// The loss of one output.
+struct term {
+    const struct ls_loss *loss;
+    uint32_t output;
+    struct ls_tensor
+        *predictions; // or its logits; of a loss that was composed: the values themselves
+    bool from_logits;
+};
+
+static struct ls_op_attributes attributes_of(const struct term *term, bool any, uint32_t function)
+{
+    const bool probabilities = function == LS_LOSS_SPARSE || any;
+    return (struct ls_op_attributes){.from_logits = probabilities && term->from_logits,
+                                     .epsilon = probabilities ? KERAS_EPSILON : 0,
+                                     .function = any ? function : 0,
+                                     .threshold = any ? term->loss->delta : 0,
+                                     .smoothing = any ? term->loss->smoothing : 0};
+}
+
+// The operation that sums up a loss over the examples. `label` NULL: of values.
+static enum ls_status add_loss_operation(struct ls_graph *graph, const struct term *term,
+                                         struct ls_tensor *label)
 {
     const struct ls_shape sums = {.ndims = 1, .dims = {4}};
     const struct ls_shape examples = {.ndims = 1, .dims = {LS_BATCH}};
     uint32_t function;
-    const uint32_t op = operation_of(loss, &function);
+    const uint32_t op = operation_of(term->loss, &function);
     const bool any = op == LS_OP_LOSS, saves = op == LS_OP_SPARSE_CROSS_ENTROPY;
-    const bool probabilities = function == LS_LOSS_SPARSE || any;
     struct ls_operation operation = {
         .op = op,
-        .attributes = {.from_logits = probabilities && from_logits,
-                       .epsilon = probabilities ? KERAS_EPSILON : 0,
-                       .function = any ? function : 0,
-                       .threshold = any ? loss->delta : 0,
-                       .smoothing = any ? loss->smoothing : 0},
+        .attributes = attributes_of(term, any, function),
         .input_count = 2,
         .output_count = saves ? 2 : 1,
-        .inputs = {predictions, loss->composed ? predictions : graph->label},
+        .inputs = {term->predictions, label ? label : term->predictions},
         .forward = -1,
         .layer = LS_NO_LAYER,
     };
     enum ls_status status =
         ls_graph_append_tensor(graph, LS_ROLE_SUMS, LS_F32, &sums, "sums", &operation.outputs[0]);
     if (!status && saves)
-        status = ls_graph_append_tensor(graph, LS_ROLE_SAVED, LS_F32, &predictions->shape, "loss",
-                                        &operation.outputs[1]);
-    if (!status && loss->weighted) {
+        status = ls_graph_append_tensor(graph, LS_ROLE_SAVED, LS_F32, &term->predictions->shape,
+                                        "loss", &operation.outputs[1]);
+    if (!status && term->loss->weighted) {
         status = ls_graph_append_tensor(graph, LS_ROLE_WEIGHT, LS_F32, &examples, "weights",
                                         &graph->weights);
         operation.inputs[operation.input_count++] = graph->weights;
@@ -112,6 +135,81 @@ static enum ls_status add_loss_operation(struct ls_graph *graph, const struct ls
     return status;
 }
 
+// ---- A loss that is made of several ----
+
+// (B,...,1): the loss of each position.
+static enum ls_status add_positions(struct ls_graph *graph, const struct term *term,
+                                    struct ls_tensor **out)
+{
+    struct ls_shape shape = term->predictions->shape;
+    uint32_t function;
+    (void)operation_of(term->loss, &function);
+    struct ls_operation operation = {
+        .op = LS_OP_POSITION_LOSS,
+        .attributes = attributes_of(term, true, function),
+        .input_count = 2,
+        .output_count = 1,
+        .inputs = {term->predictions, graph->label_of[term->output]},
+        .forward = -1,
+        .layer = LS_NO_LAYER,
+    };
+    shape.dims[shape.ndims - 1] = 1;
+    enum ls_status status = ls_graph_append_tensor(graph, LS_ROLE_ACTIVATION, LS_F32, &shape,
+                                                   "losses", &operation.outputs[0]);
+    if (!status)
+        status = ls_graph_append_operation(graph, &operation);
+    *out = operation.outputs[0];
+    return status;
+}
+
+// (B,1): the loss of each example, the mean over its positions.
+static enum ls_status add_values(struct ls_graph *graph, const struct term *term,
+                                 struct ls_tensor **out)
+{
+    const struct ls_shape each = {.ndims = 2, .dims = {LS_BATCH, 1}};
+    struct ls_op_attributes mean = {.function = LS_REDUCE_TO_MEAN};
+    struct ls_tensor *values = term->predictions;
+    enum ls_status status = LS_OK;
+    if (!term->loss->composed)
+        status = add_positions(graph, term, &values);
+    for (uint32_t i = 1; !status && i < values->shape.ndims; i++)
+        mean.axes[i] = 1;
+    if (!status && ls_shape_elements(&values->shape, 1) > 1)
+        status = ls_graph_add(graph, LS_OP_REDUCE, &mean, &values, 1, NULL, &values);
+    if (!status && values->shape.ndims != 2)
+        status = ls_graph_add(graph, LS_OP_RESHAPE, NULL, &values, 1, &each, &values);
+    *out = values;
+    return status;
+}
+
+// The sum of the losses of the outputs, each by its factor, is a loss of values.
+static enum ls_status add_total(struct ls_graph *graph, const struct term *terms, uint32_t count)
+{
+    const struct ls_loss loss = {
+        .kind = LS_LOSS_OTHER, .function = LS_LOSS_VALUES, .weighted = terms[0].loss->weighted};
+    const uint32_t layer = graph->layer, compute = graph->compute;
+    struct ls_tensor *total = NULL;
+    enum ls_status status = LS_OK;
+    graph->layer = LS_NO_LAYER;
+    graph->compute = LS_F32;
+    for (uint32_t i = 0; !status && i < count; i++) {
+        const struct ls_op_attributes by = {.function = LS_SCALE, .factor = terms[i].loss->factor};
+        struct ls_tensor *pair[2] = {total, NULL};
+        status = add_values(graph, &terms[i], &pair[1]);
+        graph->loss_of[terms[i].output] = pair[1];
+        if (!status && terms[i].loss->scaled)
+            status = ls_graph_add(graph, LS_OP_FUNCTION, &by, &pair[1], 1, NULL, &pair[1]);
+        if (!status && total)
+            status = ls_graph_add(graph, LS_OP_ADD, NULL, pair, 2, NULL, &total);
+        else
+            total = pair[1];
+    }
+    graph->layer = layer;
+    graph->compute = compute;
+    const struct term sum = {.loss = &loss, .predictions = total};
+    return status ? status : add_loss_operation(graph, &sum, NULL);
+}
+
 static enum ls_status add_count(struct ls_graph *graph, struct ls_count *count)
 {
     const struct ls_shape shape = {.ndims = 1, .dims = {(int64_t)count->slots}};
@@ -120,7 +218,8 @@ static enum ls_status add_count(struct ls_graph *graph, struct ls_count *count)
         .attributes = count->attributes,
         .input_count = 2,
         .output_count = 1,
-        .inputs = {count->of ? count->of : graph->outputs[0], count->of ? count->of : graph->label},
+        .inputs = {count->of ? count->of : graph->outputs[count->output],
+                   count->of ? count->of : graph->label_of[count->output]},
         .forward = -1,
         .layer = LS_NO_LAYER,
     };
@@ -128,6 +227,8 @@ static enum ls_status add_count(struct ls_graph *graph, struct ls_count *count)
                                                          "counts", &operation.outputs[0]);
     if (status)
         return status;
+    if (count->weighted && graph->weights)
+        operation.inputs[operation.input_count++] = graph->weights;
     const uint32_t line = LS_ALIGNMENT / sizeof(float);
     count->slot = operation.outputs[0]->slot = graph->count_slots;
     graph->count_slots += (count->slots + line - 1) / line * line;
@@ -164,33 +265,83 @@ static enum ls_status add_penalty(struct ls_graph *graph, struct ls_tensor *pred
     return ls_graph_append_operation(graph, &operation);
 }
 
-enum ls_status ls_graph_add_loss(struct ls_graph *graph, const struct ls_loss *loss)
+// Finds what the loss of an output is computed of, and adds its labels.
+static enum ls_status begin_term(struct ls_graph *graph, const struct ls_loss *loss,
+                                 uint32_t output, struct term *out)
 {
+    struct ls_tensor *of = graph->outputs[output];
+    if (of->mask)
+        return ls_graph_fail(
+            graph, of,
+            "the model's output has a mask (mask_zero or Masking), by which Keras "
+            "weights the loss of each step; this is not supported: end the mask "
+            "with a layer that has none, such as return_sequences=False or Reshape");
+    struct ls_tensor *logits = find_logits(graph, loss, of);
+    *out = (struct term){.loss = loss,
+                         .output = output,
+                         .predictions = logits ? logits : of,
+                         .from_logits = logits || loss->from_logits};
+    if (of->shape.ndims < 2)
+        return ls_graph_fail(graph, of, "a loss expects at least 2 dimensions: batch, classes");
+    enum ls_status status = add_label(graph, loss, output, out->predictions);
+    if (!status && loss->composed)
+        status = ls_graph_compose(graph, loss->composed, output, &out->predictions);
+    return status;
+}
+
+// Where an output has no loss, what only it depends on is not trained, as in Keras.
+static enum ls_status freeze_unread(struct ls_graph *graph)
+{
+    bool *read = calloc((size_t)graph->tensor_count + 1, sizeof(*read));
+    uint32_t count = 0;
+    const char *first = NULL;
+    if (!read)
+        return LS_OUT_OF_MEMORY;
+    read[graph->sums->id] = true;
+    for (uint32_t i = graph->operation_count; i-- > 0;) {
+        const struct ls_operation *operation = &graph->operations[i];
+        bool reaches = false;
+        for (uint32_t k = 0; k < operation->output_count; k++)
+            reaches = reaches || read[operation->outputs[k]->id];
+        for (uint32_t k = 0; reaches && k < operation->input_count; k++)
+            read[operation->inputs[k]->id] = true;
+    }
+    for (uint32_t i = 0; i < graph->parameter_count; i++) {
+        struct ls_tensor *parameter = graph->parameters[i];
+        if (parameter->zone != LS_ZONE_TRAINED || read[parameter->id])
+            continue;
+        parameter->zone = LS_ZONE_FROZEN;
+        first = first ? first : parameter->name;
+        count++;
+    }
+    free(read);
+    if (count)
+        ls_warn(graph->name, "%u variable%s not trained, such as '%s': no loss depends on %s",
+                count, count == 1 ? " is" : "s are", first, count == 1 ? "it" : "them");
+    return LS_OK;
+}
+
+enum ls_status ls_graph_add_losses(struct ls_graph *graph, const struct ls_loss *losses,
+                                   uint32_t count)
+{
+    struct term terms[LS_GRAPH_LOSSES];
+    uint32_t found = 0;
+    enum ls_status status = LS_OK;
     if (graph->sums)
         return ls_graph_fail(graph, NULL, "the model has a loss already");
     if (graph->output_count == 0)
         return ls_graph_fail(graph, NULL,
                              "the model has no output to compute a loss of; add layers");
-    if (graph->outputs[0]->mask)
-        return ls_graph_fail(
-            graph, graph->outputs[0],
-            "the model's output has a mask (mask_zero or Masking), by which Keras "
-            "weights the loss of each step; this is not supported: end the mask "
-            "with a layer that has none, such as return_sequences=False or Reshape");
-
-    struct ls_tensor *logits = find_logits(graph, loss);
-    struct ls_tensor *predictions = logits ? logits : graph->outputs[0];
-    if (predictions->shape.ndims < 2)
-        return ls_graph_fail(graph, predictions,
-                             "a loss expects at least 2 dimensions: batch, classes");
-
-    struct ls_tensor *values = predictions;
-    enum ls_status status = add_label(graph, loss, predictions);
-    if (!status && loss->composed)
-        status = ls_graph_compose(graph, loss->composed, &values);
-    if (!status)
-        status = add_loss_operation(graph, loss, values, logits || loss->from_logits);
+    assert(count == graph->output_count && count <= LS_GRAPH_LOSSES);
+    for (uint32_t i = 0; !status && i < count; i++)
+        if (losses[i].kind != LS_LOSS_NONE)
+            status = begin_term(graph, &losses[i], i, &terms[found++]);
+    if (!status && found == 1 && !terms[0].loss->scaled)
+        status = add_loss_operation(
+            graph, &terms[0], terms[0].loss->composed ? NULL : graph->label_of[terms[0].output]);
+    else if (!status)
+        status = add_total(graph, terms, found);
     for (uint32_t i = 0; i < graph->parameter_count && !status; i++)
-        status = add_penalty(graph, predictions, graph->parameters[i]);
-    return status;
+        status = add_penalty(graph, terms[0].predictions, graph->parameters[i]);
+    return !status && found < count ? freeze_unread(graph) : status;
 }

@@ -61,12 +61,14 @@ static uint32_t given_of(const struct ls_program *program, uint32_t value)
 {
     const struct ls_program_buffers *buffers = program->buffers;
     const struct ls_value *root = &buffers->values[ls_value_memory(buffers, value)];
+    const uint32_t labels = program->graph->input_count;
+    const uint32_t weights = labels + program->graph->label_count;
 
     switch (root->home) {
     case LS_HOME_INPUT: return root->place;
-    case LS_HOME_LABELS: return program->graph->input_count;
-    case LS_HOME_WEIGHTS: return program->graph->input_count + 1;
-    case LS_HOME_SEED: return program->graph->input_count + 2 + root->place;
+    case LS_HOME_LABELS: return labels + root->place;
+    case LS_HOME_WEIGHTS: return weights;
+    case LS_HOME_SEED: return weights + 1 + root->place;
     default: return UINT32_MAX;
     }
 }
@@ -94,7 +96,8 @@ static void find_slots(struct ls_program *program)
 enum ls_status ls_program_list_slots(struct ls_program *program)
 {
     struct ls_program_buffers *buffers = program->buffers;
-    const uint32_t given = program->graph->input_count + 2 + program->graph->seed_count;
+    const struct ls_graph *graph = program->graph;
+    const uint32_t given = graph->input_count + graph->label_count + 1 + graph->seed_count;
 
     find_slots(program);
     buffers->given = calloc(given, sizeof(*buffers->given));
@@ -181,15 +184,15 @@ static void give(struct ls_program *program, uint32_t first, const struct ls_mem
 }
 
 void ls_program_set_batch(struct ls_program *program, const struct ls_memory *inputs,
-                          struct ls_memory labels)
+                          const struct ls_memory *labels)
 {
     give(program, 0, inputs, program->graph->input_count);
-    give(program, program->graph->input_count, &labels, 1);
+    give(program, program->graph->input_count, labels, program->graph->label_count);
 }
 
 void ls_program_set_weights(struct ls_program *program, struct ls_memory weights)
 {
-    give(program, program->graph->input_count + 1, &weights, 1);
+    give(program, program->graph->input_count + program->graph->label_count, &weights, 1);
 }
 
 void ls_program_set_record(struct ls_program *program, struct ls_memory record)
@@ -201,7 +204,8 @@ void ls_program_set_record(struct ls_program *program, struct ls_memory record)
 
 void ls_program_set_seeds(struct ls_program *program, const struct ls_memory *seeds)
 {
-    give(program, program->graph->input_count + 2, seeds, program->graph->seed_count);
+    const struct ls_graph *graph = program->graph;
+    give(program, graph->input_count + graph->label_count + 1, seeds, graph->seed_count);
 }
 
 struct ls_memory ls_program_output(const struct ls_program *program, uint32_t index)

@@ -205,10 +205,10 @@ void ls_program_destroy(struct ls_program *program);
 
 void ls_program_bind(struct ls_program *program, const struct ls_bindings *bindings);
 
-// The examples (batch x example, plain) of each of the graph's inputs, and the labels (nowhere:
-// the graph has no loss) of the next run, in device memory.
+// The examples (batch x example, plain) of each of the graph's inputs, and each of its labels
+// (NULL: the graph has none) of the next run, in device memory.
 void ls_program_set_batch(struct ls_program *program, const struct ls_memory *inputs,
-                          struct ls_memory labels);
+                          const struct ls_memory *labels);
 // The weights of the examples (batch floats) in the loss, of a graph that has them.
 void ls_program_set_weights(struct ls_program *program, struct ls_memory weights);
 // The step record of the next run.

@@ -24,8 +24,7 @@ enum ls_status ls_train_batch(struct ls_model *model, const struct ls_batch_arra
     struct ls_distributed *dataset = NULL;
     enum ls_status status = ls_model_check_has_loss(model, "ls_train_on_batch");
     if (!status)
-        status =
-            ls_copy_data(batch->inputs, batch->input_count, batch->target, batch->weights, &data);
+        status = ls_copy_data(batch, &data);
     if (status)
         return status;
     const struct ls_distribute_options options = {.batch = ls_data_count(data), .shuffle = "off"};
@@ -44,8 +43,7 @@ enum ls_status ls_test_batch(struct ls_model *model, const struct ls_batch_array
 {
     struct ls_data *data = NULL;
     struct ls_scores scores;
-    enum ls_status status =
-        ls_copy_data(batch->inputs, batch->input_count, batch->target, batch->weights, &data);
+    enum ls_status status = ls_copy_data(batch, &data);
     if (!status)
         status = ls_evaluate_model(model, data, ls_data_count(data), &scores);
     if (!status && out)
@@ -58,7 +56,8 @@ enum ls_status ls_predict_batch(struct ls_model *model, const struct ls_array *i
                                 uint32_t input_count, float *out)
 {
     struct ls_data *data = NULL;
-    enum ls_status status = ls_copy_data(inputs, input_count, NULL, NULL, &data);
+    const struct ls_batch_arrays batch = {.inputs = inputs, .input_count = input_count};
+    enum ls_status status = ls_copy_data(&batch, &data);
     if (!status)
         status = ls_predict_model(model, data, ls_data_count(data), out);
     ls_data_close(data);

@@ -129,16 +129,22 @@ enum ls_status ls_context_target(struct ls_replica_context *replica, struct ls_a
     const enum ls_status status = begin(replica, "ls_context_target");
     if (status)
         return status;
+    if (model->graph->label_count > 1)
+        return refuse(
+            replica, "ls_context_target",
+            "model '%s' has %u outputs with a loss, and a step function reads the targets of "
+            "one",
+            model->source, model->graph->label_count);
     if (!field)
         return refuse(replica, "ls_context_target", "dataset '%s' has no targets",
                       replica->dataset->data->text);
     struct ls_shape shape = {.ndims = field->ndims + 1};
     memcpy(shape.dims + 1, field->dims, field->ndims * sizeof(shape.dims[0]));
     const bool classes = field->class_count || field->dtype == LS_I32;
-    const uint32_t dtype = model->graph->label ? model->graph->label->dtype
-                           : classes           ? LS_I32
-                                               : LS_F32;
-    describe(&shape, dtype, replica->batch.count, replica->batch.labels, out);
+    const uint32_t dtype = model->graph->label_count ? model->graph->labels[0]->dtype
+                           : classes                 ? LS_I32
+                                                     : LS_F32;
+    describe(&shape, dtype, replica->batch.count, replica->batch.labels[0], out);
     return LS_OK;
 }
 
@@ -266,6 +272,10 @@ enum ls_status ls_context_output(struct ls_replica_context *replica, struct ls_a
     enum ls_status status = need_forward(replica, "ls_context_output");
     if (status)
         return status;
+    if (graph->output_count > 1)
+        return refuse(replica, "ls_context_output",
+                      "the model has %u outputs, and a step function reads one",
+                      graph->output_count);
     if (graph->sums && !graph->keeps_outputs)
         return refuse(replica, "ls_context_output",
                       "outputs of a model with a loss are not kept; compile it with keep_outputs");

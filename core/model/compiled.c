@@ -15,9 +15,10 @@
 
 static void log_parts(const char *source, const struct ls_compile_config *config)
 {
-    const char *const names[] = {"optimizer", "loss", "metrics", "schedule", "loss scale"};
-    const char *const values[] = {config->optimizer, config->loss, config->metrics,
-                                  config->schedule, config->loss_scale};
+    const char *const names[] = {"optimizer", "loss",     "loss weights",
+                                 "metrics",   "schedule", "loss scale"};
+    const char *const values[] = {config->optimizer, config->loss,     config->loss_weights,
+                                  config->metrics,   config->schedule, config->loss_scale};
     char text[1200] = "";
     size_t used = 0;
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && used < sizeof(text); i++)
@@ -29,7 +30,7 @@ static void log_parts(const char *source, const struct ls_compile_config *config
 }
 
 // Those of the three that are given as Keras writes such an object, in JSON.
-static enum ls_status read_given(const char *source, struct ls_own_parts *own,
+static enum ls_status read_given(const char *source, const json_t *model, struct ls_own_parts *own,
                                  const struct ls_compile_options *options,
                                  struct ls_compile_config *out)
 {
@@ -45,7 +46,7 @@ static enum ls_status read_given(const char *source, struct ls_own_parts *own,
             status = LS_OUT_OF_MEMORY;
     }
     if (!status)
-        status = ls_compile_config_given(source, given, own, out);
+        status = ls_compile_config_given(source, model, given, own, out);
     json_decref(given);
     return status;
 }
@@ -66,7 +67,7 @@ enum ls_status ls_compile_fill(const char *source, const json_t *model, struct l
                            (options->metrics ? 0 : LS_COMPILE_METRICS);
     struct ls_compile_config given = {0};
     *out = given;
-    enum ls_status status = read_given(source, own, options, &given);
+    enum ls_status status = read_given(source, model, own, options, &given);
     if (!status)
         status = ls_model_compile_config(source, model, parts, own, out);
     if (!status)
@@ -83,6 +84,8 @@ enum ls_status ls_compile_fill(const char *source, const json_t *model, struct l
         options->learning_rate_schedule = out->schedule;
     if (!options->loss_scale)
         options->loss_scale = out->loss_scale;
+    if (!options->loss_weights)
+        options->loss_weights = out->loss_weights;
     options->loss = out->loss ? out->loss : options->loss;
     options->metrics = out->metrics ? out->metrics : options->metrics;
     return LS_OK;

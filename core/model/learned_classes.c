@@ -29,10 +29,10 @@ static bool has_named_input(const struct ls_data *data)
 // Labels would be addresses outside of the loss.
 static enum ls_status check_units(const struct ls_model *model)
 {
-    const struct ls_tensor *label = model->graph->label;
+    const struct ls_tensor *label = model->graph->label_of[0];
     const struct ls_shape *output = &model->graph->outputs[0]->shape;
     const int64_t units = output->dims[output->ndims - 1];
-    if (!label || label->dtype != LS_I32 || model->loss.composed ||
+    if (!label || label->dtype != LS_I32 || model->loss.list[0].composed ||
         model->class_names->count <= (uint64_t)units)
         return LS_OK;
     ls_error("data",

@@ -5,8 +5,11 @@
 #include "core/base/keras_names.h"
 #include "core/base/log.h"
 #include "core/base/options.h"
+#include "core/operation/operation.h"
 
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const struct ls_plugin_option sparse_options[] = {
@@ -176,4 +179,239 @@ void ls_loss_text(const struct ls_loss *loss, char *text, size_t bytes)
         add_option(text, bytes, "label_smoothing=%.7g", (double)loss->smoothing);
     if (function == LS_LOSS_HUBER && loss->delta != 1)
         add_option(text, bytes, "delta=%.7g", (double)loss->delta);
+}
+
+// ---- Of a model with several outputs ----
+
+uint32_t ls_output_named(const struct ls_graph *graph, const char *text, size_t *length)
+{
+    for (uint32_t i = 0; i < graph->output_count && i < LS_GRAPH_LOSSES; i++) {
+        const char *name = ls_graph_output_name(graph, i);
+        *length = strlen(name) + 1;
+        if (strncmp(text, name, *length - 1) == 0 && text[*length - 1] == '=')
+            return i;
+    }
+    return LS_GRAPH_LOSSES;
+}
+
+enum ls_status ls_output_refuse(const char *scope, const struct ls_graph *graph, const char *text)
+{
+    char names[300] = "";
+    size_t used = 0;
+    for (uint32_t i = 0; i < graph->output_count && used < sizeof(names); i++)
+        used += (size_t)snprintf(names + used, sizeof(names) - used, "%s%s", i ? ", " : "",
+                                 ls_graph_output_name(graph, i));
+    ls_error(scope, "'%.*s' is no output of the model; it has %s", (int)strcspn(text, "=:,;"), text,
+             names);
+    return LS_USAGE;
+}
+
+struct ls_loss ls_loss_by_layer(const struct ls_graph *graph, uint32_t output)
+{
+    const struct ls_shape *shape = &graph->outputs[output]->shape;
+    int32_t last = graph->outputs[output]->producer;
+    while (last >= 0 && (ls_operation_has(graph->operations[last].op, LS_TRAIT_TRAINING_ONLY) ||
+                         ls_operation_has(graph->operations[last].op, LS_TRAIT_VIEW)))
+        last = graph->operations[last].inputs[0]->producer;
+    if (last >= 0 && ls_operation_has(graph->operations[last].op, LS_TRAIT_PROBABILITIES))
+        return (struct ls_loss){.kind = LS_LOSS_SPARSE_CROSS_ENTROPY};
+    if (shape->dims[shape->ndims - 1] > 1)
+        return (struct ls_loss){.kind = LS_LOSS_SPARSE_CROSS_ENTROPY, .from_logits = true};
+    return (struct ls_loss){.kind = LS_LOSS_MEAN_SQUARED_ERROR};
+}
+
+// Up to the comma before the next loss: what follows a comma is an option of the loss before it,
+// unless it names an output, or has no equals sign before a colon.
+static size_t length_of_loss(const struct ls_graph *graph, const char *text)
+{
+    size_t length = strcspn(text, ","), name;
+    while (text[length]) {
+        const char *next = text + length + 1;
+        const size_t more = strcspn(next, ","), equals = strcspn(next, "="),
+                     colon = strcspn(next, ":");
+        if (ls_output_named(graph, next, &name) < LS_GRAPH_LOSSES || equals >= more ||
+            colon < equals || !memchr(text, ':', length))
+            break;
+        length += 1 + more;
+    }
+    return length;
+}
+
+// What is given for outputs by their names, or for all of them in their order, one after the other.
+struct given {
+    const char *scope; // "--loss"
+    const struct ls_graph *graph;
+    const char *named[LS_GRAPH_LOSSES]; // of each output; NULL: nothing. Parts of `copy`.
+    uint32_t count;
+    bool by_name;
+    char *copy;
+};
+
+static enum ls_status refuse_count(const struct given *given)
+{
+    ls_error(given->scope,
+             "%u are given, and the model has %u outputs; name those that are meant, "
+             "as in %s=...",
+             given->count, given->graph->output_count, ls_graph_output_name(given->graph, 0));
+    return LS_USAGE;
+}
+
+static enum ls_status take_part(struct given *given, const char *part)
+{
+    const struct ls_graph *graph = given->graph;
+    size_t name = 0;
+    const uint32_t output = ls_output_named(graph, part, &name);
+    const bool named = output < LS_GRAPH_LOSSES;
+    const size_t equals = strcspn(part, "=:");
+    if (!named && part[equals] == '=')
+        return ls_output_refuse(given->scope, graph, part);
+    if (given->count && named != given->by_name) {
+        ls_error(given->scope, "'%s': name all outputs or none", part);
+        return LS_USAGE;
+    }
+    if (named && given->named[output]) {
+        ls_error(given->scope, "output '%s' is given twice", ls_graph_output_name(graph, output));
+        return LS_USAGE;
+    }
+    if (!named && given->count == graph->output_count)
+        given->count++; // too many, of which nothing is kept
+    else
+        given->named[named ? output : given->count++] = part + (named ? name : 0);
+    given->by_name = named;
+    given->count += named;
+    return LS_OK;
+}
+
+static enum ls_status read_given(const char *text,
+                                 size_t (*length_of)(const struct ls_graph *graph,
+                                                     const char *text),
+                                 struct given *out)
+{
+    char *at = out->copy = strdup(text);
+    enum ls_status status = at ? LS_OK : LS_OUT_OF_MEMORY;
+    while (!status && at) {
+        const size_t length = length_of(out->graph, at);
+        char *next = at[length] ? at + length + 1 : NULL;
+        at[length] = '\0';
+        status = take_part(out, at);
+        at = next;
+    }
+    return status;
+}
+
+static size_t length_of_number(const struct ls_graph *graph, const char *text)
+{
+    (void)graph;
+    return strcspn(text, ",");
+}
+
+static enum ls_status parse_losses(const char *text, const struct ls_graph *graph,
+                                   struct ls_own_parts *parts, struct ls_loss_set *out)
+{
+    struct given given = {.scope = "--loss", .graph = graph};
+    size_t name;
+    if (graph->output_count == 1 && ls_output_named(graph, text, &name) == LS_GRAPH_LOSSES)
+        return ls_loss_parse(text, parts, &out->list[0]);
+    enum ls_status status = read_given(text, length_of_loss, &given);
+    if (!status && !given.by_name && given.count != 1 && given.count != graph->output_count)
+        status = refuse_count(&given);
+    for (uint32_t i = 0; !status && i < out->count; i++) {
+        const char *one = given.named[!given.by_name && given.count == 1 ? 0 : i];
+        status = ls_loss_parse(one ? one : "none", parts, &out->list[i]);
+    }
+    free(given.copy);
+    return status;
+}
+
+static enum ls_status parse_weights(const char *text, const struct ls_graph *graph,
+                                    struct ls_loss_set *out)
+{
+    struct given given = {.scope = "--loss-weights", .graph = graph};
+    enum ls_status status = read_given(text, length_of_number, &given);
+    if (!status && !given.by_name && given.count != graph->output_count)
+        status = refuse_count(&given);
+    for (uint32_t i = 0; !status && i < out->count; i++) {
+        double factor = 1;
+        if (!given.named[i])
+            continue;
+        if (!ls_parse_number(given.named[i], &factor) || !isfinite((float)factor)) {
+            ls_error(given.scope, "'%s': expected a number", given.named[i]);
+            status = LS_USAGE;
+        } else if (out->list[i].kind == LS_LOSS_NONE) {
+            ls_error(given.scope, "output '%s' has no loss", ls_graph_output_name(graph, i));
+            status = LS_USAGE;
+        }
+        out->list[i].factor = (float)factor;
+        out->list[i].scaled = (float)factor < 1 || (float)factor > 1;
+    }
+    free(given.copy);
+    return status;
+}
+
+enum ls_status ls_loss_set_parse(const char *text, const char *weights,
+                                 const struct ls_graph *graph, struct ls_own_parts *parts,
+                                 struct ls_loss_set *out)
+{
+    struct ls_loss_set set = {.count = graph->output_count};
+    enum ls_status status = LS_OK;
+    if (graph->output_count > LS_GRAPH_LOSSES) {
+        ls_error("--loss", "the model has %u outputs; at most %d can be trained",
+                 graph->output_count, LS_GRAPH_LOSSES);
+        return LS_USAGE;
+    }
+    for (uint32_t i = 0; !text && i < set.count; i++)
+        set.list[i] = ls_loss_by_layer(graph, i);
+    if (text)
+        status = parse_losses(text, graph, parts, &set);
+    for (uint32_t i = 0; i < set.count; i++)
+        set.list[i].by_layer = !text;
+    if (!status && weights)
+        status = parse_weights(weights, graph, &set);
+    if (!status && set.count > 1 && ls_loss_set_is_none(&set)) {
+        ls_error("--loss",
+                 "none: the program computes the loss of a model with one output only; "
+                 "this one has %u",
+                 set.count);
+        status = LS_USAGE;
+    }
+    if (!status)
+        *out = set;
+    return status;
+}
+
+bool ls_loss_set_is_none(const struct ls_loss_set *set)
+{
+    for (uint32_t i = 0; i < set->count; i++)
+        if (set->list[i].kind != LS_LOSS_NONE)
+            return false;
+    return true;
+}
+
+uint32_t ls_loss_set_only(const struct ls_loss_set *set)
+{
+    uint32_t only = LS_GRAPH_LOSSES;
+    for (uint32_t i = 0; i < set->count; i++) {
+        if (set->list[i].kind == LS_LOSS_NONE)
+            continue;
+        if (only < LS_GRAPH_LOSSES)
+            return LS_GRAPH_LOSSES;
+        only = i;
+    }
+    return only;
+}
+
+void ls_loss_set_text(const struct ls_loss_set *set, const struct ls_graph *graph, char *text,
+                      size_t bytes)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (uint32_t i = 0; i < set->count && used < bytes; i++) {
+        char loss[256];
+        ls_loss_text(&set->list[i], loss, sizeof(loss));
+        if (set->count > 1 && set->list[i].kind == LS_LOSS_NONE)
+            continue;
+        used += (size_t)snprintf(text + used, bytes - used, "%s%s%s%s", used ? "," : "",
+                                 set->count > 1 ? ls_graph_output_name(graph, i) : "",
+                                 set->count > 1 ? "=" : "", loss);
+    }
 }

@@ -25,6 +25,33 @@ extern const char *const ls_loss_names[];
 LS_STATUS ls_loss_parse(const char *text, struct ls_own_parts *parts, struct ls_loss *out);
 bool ls_loss_takes_classes(const struct ls_loss *loss);
 
+// The loss of a model: one for each of its outputs, LS_LOSS_NONE where it has none.
+struct ls_loss_set {
+    struct ls_loss list[LS_GRAPH_LOSSES];
+    uint32_t count; // of the outputs of the model
+};
+
+// "mean_squared_error" of all outputs, "mse,huber:delta=2" in their order, or by their names
+// "size=mse,kind=poisson", where those that are not named have none. NULL: by the last layer of
+// each. `weights` as "1,0.5" or "size=1,kind=0.5"; NULL: each counts once. LS_USAGE, logged.
+LS_STATUS ls_loss_set_parse(const char *text, const char *weights, const struct ls_graph *graph,
+                            struct ls_own_parts *parts, struct ls_loss_set *out);
+// What a model without a named loss is trained on, by the last layer before an output.
+struct ls_loss ls_loss_by_layer(const struct ls_graph *graph, uint32_t output);
+// No output has a loss: the program computes it.
+bool ls_loss_set_is_none(const struct ls_loss_set *set);
+// The only output with a loss; LS_GRAPH_LOSSES: there is none, or more than one.
+uint32_t ls_loss_set_only(const struct ls_loss_set *set);
+// As ls_loss_text, with the names of the outputs where there are several.
+void ls_loss_set_text(const struct ls_loss_set *set, const struct ls_graph *graph, char *text,
+                      size_t bytes);
+
+// Which output begins `text` by its name and an equals sign, and how long these are;
+// LS_GRAPH_LOSSES: none.
+uint32_t ls_output_named(const struct ls_graph *graph, const char *text, size_t *length);
+// Logs under `scope` that `text` names no output of the model, and which there are. LS_USAGE.
+LS_STATUS ls_output_refuse(const char *scope, const struct ls_graph *graph, const char *text);
+
 // The same as text: "huber:delta=2", without options that are as Keras has them. Cut where it does not
 // fit.
 void ls_loss_text(const struct ls_loss *loss, char *text, size_t bytes);

@@ -6,7 +6,6 @@
 #include "core/base/log.h"
 #include "core/base/options.h"
 #include "core/plugin/strategy.h"
-#include "core/model/losses.h"
 
 #include <assert.h>
 #include <math.h>
@@ -114,7 +113,10 @@ const char *ls_metric_summary(const char *name)
 
 // A set that is being read, and what it is for.
 struct reading {
-    const struct ls_loss *loss;
+    const struct ls_graph *graph;
+    const struct ls_loss_set *losses;
+    uint32_t output; // that the next metric is of
+    const struct ls_loss *loss; // of that output
     bool labels; // of classes, else a target for each prediction
     int64_t classes; // of the output
     struct ls_own_parts *parts;
@@ -145,8 +147,10 @@ static struct ls_count counts_of(uint32_t function, uint32_t slots)
 
 void ls_metric_count_right(struct ls_metric_source *source)
 {
+    const uint32_t output = source->counts.output;
     source->kind = LS_METRIC_SHARE;
     source->counts = counts_of(LS_METRIC_CATEGORICAL, 2);
+    source->counts.output = output;
 }
 
 // In the order of LS_METRIC_CONFUSION.
@@ -165,7 +169,9 @@ static uint32_t confusion_of(const char *name)
 // "accuracy" goes by the shape of the output, as in Keras.
 static enum ls_status read_accuracy(const struct reading *reading, struct ls_metric_source *out)
 {
-    if (reading->loss->kind == LS_LOSS_SPARSE_CROSS_ENTROPY) {
+    // The operation of the only loss counts them.
+    if (reading->loss->kind == LS_LOSS_SPARSE_CROSS_ENTROPY && !reading->loss->scaled &&
+        ls_loss_set_only(reading->losses) == reading->output) {
         out->kind = LS_METRIC_OF_STATISTIC;
         out->statistic = LS_SUMS_RIGHT;
         return LS_OK;
@@ -457,45 +463,63 @@ static enum ls_status say_twice(const char *name)
     return LS_USAGE;
 }
 
+// The key of a metric: behind the name of its output, where the model has several.
+static enum ls_status make_key(const struct reading *reading, const char *name,
+                               char key[LONGEST_NAME])
+{
+    const bool several = reading->losses->count > 1;
+    const int bytes = snprintf(key, LONGEST_NAME, "%s%s%s%s",
+                               several ? ls_graph_output_name(reading->graph, reading->output) : "",
+                               several ? "_" : "", name, reading->suffix ? reading->suffix : "");
+    if ((size_t)bytes + sizeof("val_") <= LONGEST_NAME)
+        return ls_metric_set_has(reading->set, key) ? say_twice(key)
+               : several                            ? check_name(key, true)
+                                                    : LS_OK;
+    ls_error("--metrics",
+             "%.40s... has %d letters; a key of reports has at most %zu, and name= gives one", name,
+             bytes, LONGEST_NAME - sizeof("val_"));
+    return LS_USAGE;
+}
+
+static enum ls_status set_names(struct ls_metric_source *source, const char *key)
+{
+    source->name = lasting("", key);
+    source->validation_name = lasting("val_", key);
+    return source->name && source->validation_name ? LS_OK : LS_OUT_OF_MEMORY;
+}
+
+static enum ls_status check_room(const struct ls_metric_set *set)
+{
+    if (set->count < LS_METRICS / 2)
+        return LS_OK;
+    ls_error("--metrics", "more than %d metrics; leave some out", LS_METRICS / 2 - 1);
+    return LS_USAGE;
+}
+
 static enum ls_status add(const struct reading *reading, const char *text)
 {
     struct ls_metric_set *set = reading->set;
     struct ls_spec spec = {0};
     enum ls_status status = ls_spec_parse("--metrics", text, &spec);
+    if (!status)
+        status = check_room(set);
     struct ls_metric_source *out = &set->list[set->count];
-    if (!status && set->count == LS_METRICS / 2) {
-        ls_error("--metrics", "more than %d metrics; leave some out", LS_METRICS / 2 - 1);
-        status = LS_USAGE;
-    }
     const char *given = status ? NULL : ls_spec_get(&spec, "name");
     const char *name = given ? given : spec.name;
     char key[LONGEST_NAME];
-    if (!status && !reading->suffix && ls_metric_set_has(set, name))
+    if (!status && !find_metric(spec.name) && !reading->suffix && ls_metric_set_has(set, name))
         status = say_twice(name);
     if (!status)
         status = read_metric(reading, &spec, out);
-    if (!status && out->composed && !given) {
+    if (!status && out->composed && !given)
         name = out->composed->name; // of a file, too
-        status = ls_metric_set_has(set, name) ? say_twice(name) : LS_OK;
-    }
     if (!status && (given || out->composed))
         status = check_name(name, !given);
-    const int bytes =
-        status ? 0
-               : snprintf(key, sizeof(key), "%s%s", name, reading->suffix ? reading->suffix : "");
-    if (!status && (size_t)bytes + sizeof("val_") > sizeof(key)) {
-        ls_error("--metrics",
-                 "%.40s... has %d letters; a key of reports has at most %zu, and name= gives one",
-                 name, bytes, sizeof(key) - sizeof("val_"));
-        status = LS_USAGE;
-    }
-    if (!status && reading->suffix && ls_metric_set_has(set, key))
-        status = say_twice(key);
-    if (!status) {
-        out->name = lasting("", key);
-        out->validation_name = lasting("val_", key);
-        status = out->name && out->validation_name ? LS_OK : LS_OUT_OF_MEMORY;
-    }
+    if (!status)
+        status = make_key(reading, name, key);
+    if (!status)
+        status = set_names(out, key);
+    out->counts.output = reading->output;
     if (!status)
         set->count++;
     ls_spec_finish(&spec);
@@ -533,37 +557,140 @@ static enum ls_status add_each(const struct reading *reading, const char *text)
 
 // "auc:curve=PR,num_thresholds=100,precision": what has an equals sign before any colon is an option
 // of the metric before it.
-static size_t length_of_metric(const char *text)
+static size_t length_of_metric(const struct ls_graph *graph, const char *text)
 {
-    size_t length = strcspn(text, ",");
+    size_t length = strcspn(text, ","), name;
     while (text[length]) {
         const char *next = text + length + 1;
         const size_t more = strcspn(next, ",");
         const size_t equals = strcspn(next, "="), colon = strcspn(next, ":");
-        if (equals >= more || colon < equals || !memchr(text, ':', length))
+        if (equals >= more || colon < equals || !memchr(text, ':', length) ||
+            ls_output_named(graph, next, &name) < LS_GRAPH_LOSSES)
             break;
         length += 1 + more;
     }
     return length;
 }
 
-static enum ls_status read_list(const struct reading *reading, const char *text)
+// What follows is of that output.
+static enum ls_status choose_output(struct reading *reading, uint32_t output)
+{
+    const struct ls_shape *shape = &reading->graph->outputs[output]->shape;
+    reading->output = output;
+    reading->loss = &reading->losses->list[output];
+    reading->labels = ls_loss_takes_classes(reading->loss);
+    reading->classes = shape->dims[shape->ndims - 1];
+    if (reading->loss->kind != LS_LOSS_NONE)
+        return LS_OK;
+    ls_error("--metrics", "output '%s' has no loss, and so no targets to compare it with",
+             ls_graph_output_name(reading->graph, output));
+    return LS_USAGE;
+}
+
+// "class=accuracy,auc,size=mae": a metric is of the output that is named last.
+static enum ls_status read_list(struct reading *reading, const char *text, bool named)
 {
     char *copy = strdup(text), *at = copy;
     enum ls_status status = copy ? LS_OK : LS_OUT_OF_MEMORY;
     while (!status && at) {
-        const size_t length = length_of_metric(at);
+        size_t name = 0;
+        const uint32_t output = ls_output_named(reading->graph, at, &name);
+        if (output < LS_GRAPH_LOSSES) {
+            status = choose_output(reading, output);
+            named = true;
+            at += name;
+        }
+        const size_t length = length_of_metric(reading->graph, at);
         char *next = at[length] ? at + length + 1 : NULL;
         at[length] = '\0';
-        status = add_each(reading, at);
+        if (!status && at[strcspn(at, "=:")] == '=')
+            status = ls_output_refuse("--metrics", reading->graph, at);
+        if (!status && !named) {
+            ls_error("--metrics", "'%s': the model has %u outputs; say of which one, as in %s=%s",
+                     at, reading->losses->count, ls_graph_output_name(reading->graph, 0), at);
+            status = LS_USAGE;
+        }
+        if (!status)
+            status = add_each(reading, at);
         at = next;
     }
     free(copy);
     return status;
 }
 
-enum ls_status ls_metric_set_parse(const char *text, const struct ls_loss *loss,
-                                   const struct ls_shape *output, struct ls_own_parts *parts,
+// "accuracy,auc;mae": lists of the outputs in their order, which may be empty.
+static enum ls_status read_lists(struct reading *reading, const char *text)
+{
+    char *copy = strdup(text), *at = copy;
+    enum ls_status status = copy ? LS_OK : LS_OUT_OF_MEMORY;
+    uint32_t output = 0;
+    for (; !status && at; output++) {
+        char *end = strchr(at, ';'), *next = end ? end + 1 : NULL;
+        if (end)
+            *end = '\0';
+        if (output < reading->losses->count && at[0])
+            status = choose_output(reading, output);
+        if (!status && output < reading->losses->count && at[0])
+            status = read_list(reading, at, true);
+        at = next;
+    }
+    if (!status && output != reading->losses->count) {
+        ls_error("--metrics", "lists of %u outputs, and the model has %u", output,
+                 reading->losses->count);
+        status = LS_USAGE;
+    }
+    free(copy);
+    return status;
+}
+
+// The losses of the outputs, where that of the model is made of several.
+static enum ls_status add_losses(struct reading *reading)
+{
+    enum ls_status status = LS_OK;
+    if (reading->losses->count == 1 || ls_loss_set_only(reading->losses) < LS_GRAPH_LOSSES)
+        return LS_OK;
+    for (uint32_t i = 0; !status && i < reading->losses->count; i++) {
+        char key[LONGEST_NAME];
+        if (reading->losses->list[i].kind == LS_LOSS_NONE)
+            continue;
+        status = check_room(reading->set);
+        struct ls_metric_source *out = &reading->set->list[reading->set->count];
+        reading->output = i;
+        if (!status)
+            status = make_key(reading, "loss", key);
+        if (status)
+            break;
+        out->kind = LS_METRIC_OF_OUTPUT;
+        out->counts = (struct ls_count){.op = LS_OP_LOSS,
+                                        .attributes = {.function = LS_LOSS_VALUES},
+                                        .slots = 4,
+                                        .output = i,
+                                        .weighted = true};
+        status = set_names(out, key);
+        reading->set->count++;
+    }
+    return status;
+}
+
+// Without a text: the accuracy of classes.
+static enum ls_status add_default(struct reading *reading)
+{
+    enum ls_status status = LS_OK;
+    for (uint32_t i = 0; !status && i < reading->losses->count; i++) {
+        const struct ls_loss *loss = &reading->losses->list[i];
+        const bool labels = ls_loss_takes_classes(loss) && !loss->composed;
+        if (loss->kind == LS_LOSS_NONE ||
+            !(labels || loss->function == LS_LOSS_CATEGORICAL || loss->function == LS_LOSS_BINARY))
+            continue;
+        status = choose_output(reading, i);
+        if (!status)
+            status = add(reading, "accuracy");
+    }
+    return status;
+}
+
+enum ls_status ls_metric_set_parse(const char *text, const struct ls_loss_set *losses,
+                                   const struct ls_graph *graph, struct ls_own_parts *parts,
                                    struct ls_metric_set *out)
 {
     struct ls_metric_set set = {.count = 1,
@@ -571,18 +698,18 @@ enum ls_status ls_metric_set_parse(const char *text, const struct ls_loss *loss,
                                           .validation_name = "val_loss",
                                           .kind = LS_METRIC_OF_STATISTIC,
                                           .statistic = LS_SUMS_LOSS}}};
-    const bool labels = ls_loss_takes_classes(loss);
-    const bool classes = (labels && !loss->composed) || loss->function == LS_LOSS_CATEGORICAL ||
-                         loss->function == LS_LOSS_BINARY;
-    const struct reading reading = {loss, labels, output->dims[output->ndims - 1], parts, &set};
-    enum ls_status status = LS_OK;
-    if (!text && classes)
-        text = "accuracy";
-    if (text && strcmp(text, "none") != 0 && loss->kind == LS_LOSS_NONE)
+    struct reading reading = {.graph = graph, .losses = losses, .parts = parts, .set = &set};
+    const bool none = text && strcmp(text, "none") == 0, one = losses->count == 1;
+    if (text && !none && ls_loss_set_is_none(losses))
         return refuse(text, "needs a loss that compares predictions and labels, and with loss none "
                             "the program does; use metrics none");
-    if (text && strcmp(text, "none") != 0)
-        status = read_list(&reading, text);
+    enum ls_status status = add_losses(&reading);
+    if (!status && !text)
+        status = add_default(&reading);
+    if (!status && text && !none && one)
+        status = choose_output(&reading, 0);
+    if (!status && text && !none)
+        status = strchr(text, ';') ? read_lists(&reading, text) : read_list(&reading, text, one);
     if (!status)
         *out = set;
     return status;
@@ -600,11 +727,13 @@ bool ls_metric_set_has(const struct ls_metric_set *set, const char *name)
 static enum ls_status add_composed(struct ls_metric_source *source, struct ls_graph *graph)
 {
     struct ls_tensor *values[LS_METRIC_SUMS] = {NULL};
-    enum ls_status status = ls_graph_compose(graph, source->composed, values);
+    enum ls_status status =
+        ls_graph_compose(graph, source->composed, source->counts.output, values);
     for (uint32_t i = 0; !status && i < source->composed->count; i++) {
         struct ls_count count = {.op = LS_OP_LOSS,
                                  .attributes = {.function = LS_LOSS_VALUES},
                                  .slots = source->counts.slots,
+                                 .output = source->counts.output,
                                  .of = values[i]};
         status = ls_graph_add_counts(graph, &count, 1);
         source->slots[i] = count.slot;
@@ -632,6 +761,9 @@ static enum ls_status add_thresholds(struct ls_metric_source *source, struct ls_
 enum ls_status ls_metric_set_add(struct ls_metric_set *set, struct ls_graph *graph)
 {
     enum ls_status status = LS_OK;
+    for (uint32_t i = 0; i < set->count; i++)
+        if (set->list[i].kind == LS_METRIC_OF_OUTPUT)
+            set->list[i].counts.of = graph->loss_of[set->list[i].counts.output];
     for (uint32_t i = 0; !status && i < set->count; i++)
         if (set->list[i].kind == LS_METRIC_COMPOSED)
             status = add_composed(&set->list[i], graph);
@@ -710,6 +842,7 @@ static double value_of(const struct ls_metric_source *source, const double *stat
         source->counts.attributes.function == LS_LOSS_COSINE && source->counts.op == LS_OP_LOSS ? -1
                                                                                                 : 1;
     switch (source->kind) {
+    case LS_METRIC_OF_OUTPUT:
     case LS_METRIC_OF_LOSS: return sign * own[LS_SUMS_LOSS] / own[LS_SUMS_EXAMPLES];
     case LS_METRIC_OF_ROOT: return sqrt(own[LS_SUMS_LOSS] / own[LS_SUMS_EXAMPLES]);
     case LS_METRIC_PRECISION: return quotient(own[0], own[0] + own[1]);
@@ -725,6 +858,7 @@ static double value_of(const struct ls_metric_source *source, const double *stat
 static bool is_upwards(const struct ls_metric_source *source)
 {
     switch (source->kind) {
+    case LS_METRIC_OF_OUTPUT: return false;
     case LS_METRIC_OF_STATISTIC: return source->statistic == LS_SUMS_RIGHT;
     case LS_METRIC_OF_LOSS:
     case LS_METRIC_OF_ROOT: return source->counts.attributes.function == LS_LOSS_COSINE;

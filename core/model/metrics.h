@@ -5,6 +5,7 @@
 
 #include "core/graph/graph.h"
 #include "core/graph/program.h"
+#include "core/model/losses.h"
 #include "core/run/own_parts.h"
 #include "lockstep.h"
 
@@ -15,6 +16,7 @@
 
 // How a metric is made of its statistics.
 enum ls_metric_kind {
+    LS_METRIC_OF_OUTPUT, // the loss of an output, which is a part of that of the model
     LS_METRIC_OF_STATISTIC, // one of the first LS_STATISTICS by the examples
     LS_METRIC_OF_LOSS, // sums of a loss operation: the first by the third
     LS_METRIC_OF_ROOT, // the square root of that
@@ -52,9 +54,10 @@ extern const char *const ls_metric_names[];
 // What the metric of that name is, in a line; "" for a name that is none.
 const char *ls_metric_summary(const char *name);
 
-// The metrics that `text` names, as in ls_compile_options, with the loss in front. LS_USAGE, logged.
-LS_STATUS ls_metric_set_parse(const char *text, const struct ls_loss *loss,
-                              const struct ls_shape *output, struct ls_own_parts *parts,
+// The metrics that `text` names, as in ls_compile_options. In front are the loss, and those of the
+// outputs where it is made of several. LS_USAGE, logged.
+LS_STATUS ls_metric_set_parse(const char *text, const struct ls_loss_set *losses,
+                              const struct ls_graph *graph, struct ls_own_parts *parts,
                               struct ls_metric_set *out);
 // The labels that are predicted right, counted by the metric where the loss does not.
 void ls_metric_count_right(struct ls_metric_source *source);

@@ -219,14 +219,43 @@ void ls_model_destroy(struct ls_model *model)
 
 uint64_t ls_model_output_elements(const struct ls_model *model)
 {
-    return (uint64_t)ls_shape_elements(&model->graph->outputs[0]->shape, 1);
+    return ls_graph_output_elements(model->graph);
 }
 
 uint32_t ls_model_output_shape(const struct ls_model *model, int64_t *dims)
 {
     const struct ls_shape *shape = &model->graph->outputs[0]->shape;
+    if (model->graph->output_count > 1) {
+        dims[0] = (int64_t)ls_model_output_elements(model);
+        return 1;
+    }
     memcpy(dims, shape->dims + 1, (shape->ndims - 1) * sizeof(*dims));
     return shape->ndims - 1;
+}
+
+uint32_t ls_output_count(const struct ls_model *model)
+{
+    return model->graph->output_count;
+}
+
+enum ls_status ls_output_describe(const struct ls_model *model, uint32_t index,
+                                  struct ls_output *out)
+{
+    const struct ls_graph *graph = model->graph;
+    if (index >= graph->output_count) {
+        ls_error("ls_output_describe", "output %u of %u", index, graph->output_count);
+        return LS_USAGE;
+    }
+    const struct ls_shape *shape = &graph->outputs[index]->shape;
+    const struct ls_loss *loss =
+        model->compiled && index < model->loss.count ? &model->loss.list[index] : NULL;
+    *out = (struct ls_output){.name = ls_graph_output_name(graph, index),
+                              .ndims = shape->ndims - 1,
+                              .takes_classes = loss && ls_loss_takes_classes(loss),
+                              .has_loss = loss && loss->kind != LS_LOSS_NONE,
+                              .elements = (uint64_t)ls_shape_elements(shape, 1)};
+    memcpy(out->dims, shape->dims + 1, out->ndims * sizeof(out->dims[0]));
+    return LS_OK;
 }
 
 uint64_t ls_model_parameters(const struct ls_model *model)
@@ -380,9 +409,9 @@ void ls_model_give_up(struct ls_model *model)
 // ---- Compiling ----
 
 // Keras trains labels 0 and 1 on binary_crossentropy, but nobody has said that these are labels.
-static void say_loss_of_sigmoid(const struct ls_model *model)
+static void say_loss_of_sigmoid(const struct ls_model *model, uint32_t index)
 {
-    const struct ls_tensor *output = model->graph->outputs[0];
+    const struct ls_tensor *output = model->graph->outputs[index];
     const struct ls_operation *last =
         output->producer >= 0 ? &model->graph->operations[output->producer] : NULL;
     if (last && ls_operation_has(last->op, LS_TRAIT_ACTIVATION) &&
@@ -391,21 +420,6 @@ static void say_loss_of_sigmoid(const struct ls_model *model)
                 "model '%s' ends with a sigmoid: mean_squared_error, if no loss is named; "
                 "binary_crossentropy is for labels 0 and 1",
                 model->source);
-}
-
-// What a model without a named loss is trained on, by its last layer.
-static struct ls_loss default_loss(const struct ls_graph *graph)
-{
-    const struct ls_shape *shape = &graph->outputs[0]->shape;
-    int32_t last = graph->outputs[0]->producer;
-    while (last >= 0 && (ls_operation_has(graph->operations[last].op, LS_TRAIT_TRAINING_ONLY) ||
-                         ls_operation_has(graph->operations[last].op, LS_TRAIT_VIEW)))
-        last = graph->operations[last].inputs[0]->producer;
-    if (last >= 0 && ls_operation_has(graph->operations[last].op, LS_TRAIT_PROBABILITIES))
-        return (struct ls_loss){.kind = LS_LOSS_SPARSE_CROSS_ENTROPY};
-    if (shape->dims[shape->ndims - 1] > 1)
-        return (struct ls_loss){.kind = LS_LOSS_SPARSE_CROSS_ENTROPY, .from_logits = true};
-    return (struct ls_loss){.kind = LS_LOSS_MEAN_SQUARED_ERROR};
 }
 
 static enum ls_status parse_options(const struct ls_model *model,
@@ -425,22 +439,22 @@ static enum ls_status parse_options(const struct ls_model *model,
     if (!status && options->lr_scaling)
         status = ls_learning_rate_scale(options->lr_scaling,
                                         ls_cluster_world(model->run->workers.cluster), &scale);
-    if (!status && options->loss)
-        status = ls_loss_parse(options->loss, model->run->parts, &out->loss);
-    else if (!status)
-        out->loss = default_loss(model->graph);
-    out->loss.by_layer = !options->loss;
-    if (!status && out->loss.by_layer && out->loss.kind == LS_LOSS_MEAN_SQUARED_ERROR)
-        say_loss_of_sigmoid(model);
-    if (!status && metrics_of_file && out->loss.kind == LS_LOSS_MEAN_SQUARED_ERROR &&
+    if (!status)
+        status = ls_loss_set_parse(options->loss, options->loss_weights, model->graph,
+                                   model->run->parts, &out->loss);
+    const struct ls_loss *first = &out->loss.list[0];
+    for (uint32_t i = 0; !status && !options->loss && i < out->loss.count; i++)
+        if (out->loss.list[i].kind == LS_LOSS_MEAN_SQUARED_ERROR)
+            say_loss_of_sigmoid(model, i);
+    if (!status && metrics_of_file && first->kind == LS_LOSS_MEAN_SQUARED_ERROR &&
         strcmp(options->metrics, "accuracy") == 0) {
         ls_error(model->source, "compile_config.metrics: accuracy needs classes, and "
                                 "mean_squared_error has none; --metrics=none overrides it");
         return LS_BAD_INPUT;
     }
     if (!status)
-        status = ls_metric_set_parse(options->metrics, &out->loss, &model->graph->outputs[0]->shape,
-                                     model->run->parts, &out->metrics);
+        status = ls_metric_set_parse(options->metrics, &out->loss, model->graph, model->run->parts,
+                                     &out->metrics);
     if (!status && options->learning_rate_schedule)
         status = ls_rate_schedule_parse(options->learning_rate_schedule,
                                         out->optimizer.learning_rate, &out->optimizer.schedule);
@@ -507,32 +521,19 @@ enum ls_status ls_model_check_trained(const struct ls_model *model)
     return LS_BAD_INPUT;
 }
 
-enum ls_status ls_model_check_outputs(const struct ls_model *model)
-{
-    const struct ls_graph *graph = model->graph;
-    if (graph->output_count < 2)
-        return LS_OK;
-    ls_error(model->source,
-             "the model has %u outputs, of layers '%s', '%s'%s; training, evaluation and "
-             "prediction need exactly one: leave one in output_layers",
-             graph->output_count, graph->outputs[0]->name, graph->outputs[1]->name,
-             graph->output_count > 2 ? ", ..." : "");
-    return LS_BAD_INPUT;
-}
-
 // The graph of a compilation whose loss and metrics are known.
 static enum ls_status build_for_training(const struct ls_model *model,
                                          struct ls_compilation *compilation)
 {
-    const struct ls_loss *loss = &compilation->loss;
+    const struct ls_loss_set *loss = &compilation->loss;
     struct ls_tensor *seed;
     enum ls_status status = build(model, &compilation->graph);
     struct ls_graph *graph = compilation->graph;
     if (status)
         return status;
     graph->keeps_outputs = compilation->keeps_outputs;
-    status = loss->kind == LS_LOSS_NONE ? ls_graph_add_seed(graph, graph->outputs[0], &seed)
-                                        : ls_graph_add_loss(graph, loss);
+    status = ls_loss_set_is_none(loss) ? ls_graph_add_seed(graph, graph->outputs[0], &seed)
+                                       : ls_graph_add_losses(graph, loss->list, loss->count);
     if (!status)
         status = ls_metric_set_add(&compilation->metrics, graph);
     if (!status && (graph->parameter_count == 0 || has_trained(graph)))
@@ -556,7 +557,8 @@ enum ls_status ls_compilation_weigh(const struct ls_model *model, struct ls_comp
 {
     *out = (struct ls_compilation){
         .loss = model->loss, .metrics = model->metrics, .keeps_outputs = model->keeps_outputs};
-    out->loss.weighted = true;
+    for (uint32_t i = 0; i < out->loss.count; i++)
+        out->loss.list[i].weighted = true;
     for (uint32_t i = 1; i < out->metrics.count; i++)
         if (out->metrics.list[i].kind == LS_METRIC_OF_STATISTIC) // the weighted loss counts nothing
             ls_metric_count_right(&out->metrics.list[i]);
@@ -604,7 +606,7 @@ static void warn_of_exclusions(const struct ls_model *model)
 static void warn_of_penalties(const struct ls_model *model)
 {
     const struct ls_graph *graph = model->graph;
-    for (uint32_t i = 0; model->loss.kind == LS_LOSS_NONE && i < graph->parameter_count; i++)
+    for (uint32_t i = 0; ls_loss_set_is_none(&model->loss) && i < graph->parameter_count; i++)
         if (graph->parameters[i]->l1 > 0 || graph->parameters[i]->l2 > 0) {
             ls_warn(model->source,
                     "the model is compiled with loss none, so the regularizer of '%s' adds nothing "
@@ -616,7 +618,7 @@ static void warn_of_penalties(const struct ls_model *model)
 
 enum ls_status ls_model_check_has_loss(const struct ls_model *model, const char *scope)
 {
-    if (model->loss.kind != LS_LOSS_NONE)
+    if (!ls_loss_set_is_none(&model->loss))
         return LS_OK;
     ls_error(scope,
              "model '%s' is compiled with loss none: the step function of a custom loop computes "
@@ -641,9 +643,7 @@ enum ls_status ls_compilation_create(const struct ls_model *model,
     struct ls_compile_options all = options ? *options : (struct ls_compile_options){0};
     struct ls_compile_config file = {0};
     *out = (struct ls_compilation){0};
-    enum ls_status status = ls_model_check_outputs(model);
-    if (!status)
-        status = ls_model_check_training(model->source, model->json, false);
+    enum ls_status status = ls_model_check_training(model->source, model->json, false);
     if (!status)
         status = ls_compile_fill(model->source, model->json, model->run->parts, &all, &file);
     if (!status)
@@ -864,10 +864,9 @@ enum ls_status ls_model_check_inputs(const struct ls_model *model, const struct 
 }
 
 // The loss expects classes, and these are other numbers.
-static void say_no_classes(const struct ls_model *model, const struct ls_data *data,
+static void say_no_classes(const struct ls_shape *output, const struct ls_data *data,
                            const struct ls_field *target)
 {
-    const struct ls_shape *output = &model->graph->outputs[0]->shape;
     const bool each = output->dims[output->ndims - 1] > 1 &&
                       ls_field_elements(target) == (uint64_t)ls_shape_elements(output, 1);
     if (target->dtype == LS_U8 || target->dtype == LS_I32)
@@ -888,25 +887,20 @@ static void say_no_classes(const struct ls_model *model, const struct ls_data *d
                  data->text);
 }
 
-static enum ls_status check_labels(const struct ls_model *model, const struct ls_data *data)
+// The labels of one output.
+static enum ls_status check_output_labels(const struct ls_model *model, const struct ls_data *data,
+                                          uint32_t index, const struct ls_field *target)
 {
-    const struct ls_tensor *label = model->graph->label;
-    const struct ls_shape *output = &model->graph->outputs[0]->shape;
+    const struct ls_tensor *label = model->graph->label_of[index];
+    const struct ls_loss *loss = &model->loss.list[index];
+    const struct ls_shape *output = &model->graph->outputs[index]->shape;
     const int64_t units = output->dims[output->ndims - 1];
-    const struct ls_field *target =
-        ls_field_find(data->info.fields, data->info.field_count, LS_FIELD_TARGET, 0);
-    if (!target) {
-        ls_error("data", "dataset '%s' has no targets to compare the output of model '%s' with%s",
-                 data->text, model->source,
-                 strcmp(data->name, "arrays") == 0 ? "; add y=FILE" : "");
-        return LS_USAGE;
-    }
     if (label->dtype == LS_I32 && target->class_count == 0) {
-        say_no_classes(model, data, target);
+        say_no_classes(output, data, target);
         return LS_BAD_INPUT;
     }
-    if (model->loss.by_layer && model->loss.kind == LS_LOSS_MEAN_SQUARED_ERROR &&
-        target->class_count > 1 && strcmp(data->name, "synthetic") != 0) {
+    if (loss->by_layer && loss->kind == LS_LOSS_MEAN_SQUARED_ERROR && target->class_count > 1 &&
+        strcmp(data->name, "synthetic") != 0) {
         ls_error("data",
                  "the labels of '%s' are %u classes, but model '%s' has one output: it would learn "
                  "the numbers of the classes, not the classes; take --model=mlp, which has an "
@@ -916,7 +910,7 @@ static enum ls_status check_labels(const struct ls_model *model, const struct ls
     }
     // A composed loss knows what it makes of a class.
     // Where the model knows its classes, their names decide (ls_model_wait_data).
-    if (label->dtype == LS_I32 && !model->loss.composed && (uint64_t)units < target->class_count &&
+    if (label->dtype == LS_I32 && !loss->composed && (uint64_t)units < target->class_count &&
         !(model->class_names && target->by_name)) {
         if (target->counted_in && target->class_count > target->counted_in)
             ls_error("data",
@@ -940,11 +934,13 @@ static enum ls_status check_labels(const struct ls_model *model, const struct ls
         const struct ls_shape shape = field_shape(target);
         char expected[96], found[96];
         const uint64_t elements = ls_field_elements(target);
+        const bool several = model->graph->output_count > 1;
         const bool classes = target->class_count && (uint64_t)labels == elements * (uint64_t)units;
         const bool one_hot = label->dtype == LS_I32 && target->class_count &&
                              elements == (uint64_t)labels * (uint64_t)units;
-        ls_error("data",
-                 "the output of model '%s' expects labels %s, but field '%s' of '%s' is %s%s",
+        ls_error("data", "%s%s%s of model '%s' expects labels %s, but field '%s' of '%s' is %s%s",
+                 several ? "output '" : "the output",
+                 several ? ls_graph_output_name(model->graph, index) : "", several ? "'" : "",
                  model->source, ls_shape_text(&label->shape, expected, sizeof(expected)),
                  target->name, data->text, ls_shape_text(&shape, found, sizeof(found)),
                  classes   ? "; classes are for --loss=sparse_categorical_crossentropy"
@@ -954,6 +950,37 @@ static enum ls_status check_labels(const struct ls_model *model, const struct ls
         return LS_BAD_INPUT;
     }
     return LS_OK;
+}
+
+// One target for each output with a loss, in their order.
+static enum ls_status check_labels(const struct ls_model *model, const struct ls_data *data)
+{
+    const struct ls_graph *graph = model->graph;
+    const struct ls_dataset_info *info = &data->info;
+    const bool arrays = strcmp(data->name, "arrays") == 0;
+    uint32_t count = 0;
+    enum ls_status status = LS_OK;
+    while (ls_field_find(info->fields, info->field_count, LS_FIELD_TARGET, count))
+        count++;
+    if (count == 0) {
+        ls_error("data", "dataset '%s' has no targets to compare the output of model '%s' with%s",
+                 data->text, model->source, arrays ? "; add y=FILE" : "");
+        return LS_USAGE;
+    }
+    if (count != graph->label_count) {
+        ls_error("data",
+                 "dataset '%s' has %u target%s, but model '%s' has %u output%s with a loss%s",
+                 data->text, count, count == 1 ? "" : "s", model->source, graph->label_count,
+                 graph->label_count == 1 ? "" : "s",
+                 arrays && count < graph->label_count ? "; add y2=FILE, and so on" : "");
+        return LS_USAGE;
+    }
+    for (uint32_t i = 0, target = 0; !status && i < graph->output_count; i++)
+        if (graph->label_of[i])
+            status = check_output_labels(
+                model, data, i,
+                ls_field_find(info->fields, info->field_count, LS_FIELD_TARGET, target++));
+    return status;
 }
 
 static enum ls_status check_weights(const struct ls_data *data)
@@ -974,5 +1001,5 @@ enum ls_status ls_model_check_data(const struct ls_model *model, const struct ls
     enum ls_status status = ls_model_check_inputs(model, data);
     if (!status)
         status = check_weights(data);
-    return status || !model->graph->label ? status : check_labels(model, data);
+    return status || !model->graph->label_count ? status : check_labels(model, data);
 }

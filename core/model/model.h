@@ -7,6 +7,7 @@
 #include "core/graph/layer.h"
 #include "core/optimizer/optimizer.h"
 #include "core/data/data.h"
+#include "core/model/losses.h"
 #include "core/model/metrics.h"
 #include "core/run/run.h"
 
@@ -39,7 +40,7 @@ struct ls_model {
     bool compiled;
     struct ls_optimizer optimizer;
     char *schedule; // of the learning rate, as text; NULL: none
-    struct ls_loss loss;
+    struct ls_loss_set loss;
     bool keeps_outputs; // of any pass: step functions read them
     struct ls_metric_set metrics;
     // By parameter of the graph, plain layout. NULL: the first values, which the seed gives again.
@@ -123,7 +124,7 @@ struct ls_compilation {
     struct ls_graph *graph;
     struct ls_optimizer optimizer;
     char *schedule; // of the learning rate, as text; NULL: none
-    struct ls_loss loss;
+    struct ls_loss_set loss;
     struct ls_metric_set metrics;
     bool keeps_outputs;
 };
@@ -200,8 +201,6 @@ LS_STATUS ls_model_check_usable(const struct ls_model *model, const char *scope)
 LS_STATUS ls_model_check_has_loss(const struct ls_model *model, const char *scope);
 // LS_USAGE (logged) when a training with logical shards has a rate that depends on the replicas.
 LS_STATUS ls_model_check_rate(const struct ls_model *model);
-// LS_BAD_INPUT (logged) when the model has several outputs.
-LS_STATUS ls_model_check_outputs(const struct ls_model *model);
 // LS_BAD_INPUT (logged) when a fit would change nothing: all layers are frozen.
 LS_STATUS ls_model_check_trained(const struct ls_model *model);
 uint64_t ls_model_parameters(const struct ls_model *model); // elements, without constants

@@ -32,7 +32,7 @@ struct ls_input {
     struct input_field fields[LS_REPLICA_INPUTS];
     uint32_t count;
     uint64_t room; // examples that there is memory for
-    uint64_t labels_at, weights_at, inputs_at; // bytes in a set
+    uint64_t labels_at[LS_GRAPH_LOSSES], weights_at, inputs_at; // bytes in a set
     uint64_t sent_bytes, set_bytes; // of a set: what comes from the host, and all
     void *stream; // of uploads; NULL: the device has none, and one set
     struct set sets[LS_INPUT_SETS];
@@ -146,6 +146,11 @@ uint64_t ls_input_example_bytes(const struct ls_replica *replica, uint32_t input
            (field->divisor != 0 ? 1 : ls_dtype_bytes(replica->graph->inputs[input]->dtype));
 }
 
+uint64_t ls_input_label_bytes(const struct ls_graph *graph, uint32_t label)
+{
+    return 4 * (uint64_t)ls_shape_elements(&graph->labels[label]->shape, 1);
+}
+
 uint64_t ls_replica_input_bytes(const struct ls_replica *replica, uint64_t count)
 {
     uint64_t bytes = replica->label_bytes;
@@ -213,12 +218,14 @@ static void close_sets(struct ls_replica *replica)
 static void plan_room(struct ls_replica *replica)
 {
     struct ls_input *input = replica->input;
-    uint64_t at;
-    input->labels_at = round_up(sizeof(struct ls_step_record));
-    input->weights_at = input->labels_at + round_up(input->room * replica->label_bytes);
-    input->inputs_at =
-        input->weights_at + (replica->graph->weights ? round_up(input->room * sizeof(float)) : 0);
-    at = input->inputs_at;
+    uint64_t at = round_up(sizeof(struct ls_step_record));
+    for (uint32_t i = 0; i < replica->graph->label_count; i++) {
+        input->labels_at[i] = at;
+        at += round_up(input->room * ls_input_label_bytes(replica->graph, i));
+    }
+    input->weights_at = at;
+    at += replica->graph->weights ? round_up(input->room * sizeof(float)) : 0;
+    input->inputs_at = at;
     for (uint32_t i = 0; i < input->count; i++) {
         input->fields[i].at = input->fields[i].arrives_at = at;
         at += round_up(input->room * ls_input_example_bytes(replica, i));
@@ -278,12 +285,14 @@ static void use_in_place(struct ls_replica *replica, const struct ls_replica_pro
     memcpy(ls_address(replica->record), &replica->host_record, sizeof(replica->host_record));
     if (step_stats)
         memcpy(ls_address(replica->reduced), step_stats, LS_STEP_STATS_BYTES);
-    struct ls_memory inputs[LS_REPLICA_INPUTS];
+    struct ls_memory inputs[LS_REPLICA_INPUTS], labels[LS_GRAPH_LOSSES];
     if (!entry)
         return;
     for (uint32_t i = 0; i < replica->input->count; i++)
         inputs[i] = ls_host_memory(batch->inputs[i]);
-    ls_program_set_batch(entry->program, inputs, ls_host_memory(batch->labels));
+    for (uint32_t i = 0; i < replica->graph->label_count; i++)
+        labels[i] = ls_host_memory(batch->labels[i]);
+    ls_program_set_batch(entry->program, inputs, labels);
     ls_program_set_weights(entry->program, ls_host_memory(batch->weights));
 }
 
@@ -296,10 +305,12 @@ static enum ls_status copy(struct ls_replica *replica, struct ls_memory to, stru
 static void bind(struct ls_replica *replica, const struct ls_replica_program *entry)
 {
     const struct ls_input *input = replica->input;
-    struct ls_memory inputs[LS_REPLICA_INPUTS];
+    struct ls_memory inputs[LS_REPLICA_INPUTS], labels[LS_GRAPH_LOSSES];
     for (uint32_t i = 0; i < input->count; i++)
         inputs[i] = ls_memory_at(replica->record, input->fields[i].at);
-    ls_program_set_batch(entry->program, inputs, ls_memory_at(replica->record, input->labels_at));
+    for (uint32_t i = 0; i < replica->graph->label_count; i++)
+        labels[i] = ls_memory_at(replica->record, input->labels_at[i]);
+    ls_program_set_batch(entry->program, inputs, labels);
     ls_program_set_weights(entry->program, ls_memory_at(replica->record, input->weights_at));
     ls_program_set_record(entry->program, replica->record);
 }
@@ -333,9 +344,11 @@ static enum ls_status copy_all(struct ls_replica *replica, const struct ls_repli
     const struct ls_input *input = replica->input;
     enum ls_status status = copy(replica, replica->record, ls_host_memory(&replica->host_record),
                                  sizeof(replica->host_record));
-    if (!status && batch->labels)
-        status = copy(replica, ls_memory_at(replica->record, input->labels_at),
-                      ls_host_memory(batch->labels), batch->count * replica->label_bytes);
+    for (uint32_t i = 0; !status && i < replica->graph->label_count; i++)
+        if (batch->labels[i])
+            status = copy(replica, ls_memory_at(replica->record, input->labels_at[i]),
+                          ls_host_memory(batch->labels[i]),
+                          batch->count * ls_input_label_bytes(replica->graph, i));
     if (!status && batch->weights && replica->graph->weights)
         status = copy(replica, ls_memory_at(replica->record, input->weights_at),
                       ls_host_memory(batch->weights), batch->count * sizeof(float));
@@ -353,11 +366,13 @@ static uint64_t fill_set(const struct ls_replica *replica, const struct set *set
 {
     const struct ls_input *input = replica->input;
     char *place = set->host;
-    uint64_t end = input->labels_at;
+    uint64_t end = round_up(sizeof(struct ls_step_record));
     memcpy(place, &replica->host_record, sizeof(replica->host_record));
     if (batch->count && replica->label_bytes) {
-        if (batch->labels)
-            memcpy(place + input->labels_at, batch->labels, batch->count * replica->label_bytes);
+        for (uint32_t i = 0; i < replica->graph->label_count; i++)
+            if (batch->labels[i])
+                memcpy(place + input->labels_at[i], batch->labels[i],
+                       batch->count * ls_input_label_bytes(replica->graph, i));
         if (batch->weights && replica->graph->weights)
             memcpy(place + input->weights_at, batch->weights, batch->count * sizeof(float));
         end = input->inputs_at;

@@ -17,6 +17,8 @@ LS_STATUS ls_input_open(struct ls_replica *replica, const float *byte_divisors);
 void ls_input_close(struct ls_replica *replica);
 // Of one example of an input, as it comes.
 uint64_t ls_input_example_bytes(const struct ls_replica *replica, uint32_t input);
+// Of one example of a label, as it comes and as programs read it.
+uint64_t ls_input_label_bytes(const struct ls_graph *graph, uint32_t label);
 // For a program that was made: its kernels that make float32 of bytes.
 LS_STATUS ls_input_prepare(struct ls_replica *replica, struct ls_replica_program *entry);
 // Memory for batches of replica->largest_batch, and replica->record. LS_OUT_OF_MEMORY is not

@@ -140,7 +140,7 @@ struct ls_replica {
     uint64_t deadline_ns;
     uint64_t scratch_bytes, arena_bytes; // that the programs need
     uint64_t device_bytes; // allocated
-    uint64_t label_bytes; // of one example
+    uint64_t label_bytes; // of one example, all labels together
     uint64_t largest_batch;
     struct ls_step_record host_record;
     uint64_t update_ns; // in all steps so far

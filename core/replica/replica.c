@@ -88,8 +88,8 @@ enum ls_status ls_replica_open(const struct ls_replica_options *options, struct 
     if (options->optimizer)
         replica->optimizer = *options->optimizer;
     replica->scale = ls_loss_scale_begin(&replica->optimizer.loss_scale);
-    if (options->graph->label)
-        replica->label_bytes = 4 * (uint64_t)ls_shape_elements(&options->graph->label->shape, 1);
+    for (uint32_t i = 0; i < options->graph->label_count; i++)
+        replica->label_bytes += ls_input_label_bytes(options->graph, i);
 
     enum ls_status status = open_device(replica, options);
     if (!status) {
@@ -320,7 +320,9 @@ struct ls_replica_batch ls_replica_block(const struct ls_replica *replica,
     for (uint32_t i = 0; i < replica->graph->input_count; i++)
         block.inputs[i] =
             (const char *)batch->inputs[i] + offset * ls_input_example_bytes(replica, i);
-    block.labels = (const char *)batch->labels + offset * replica->label_bytes;
+    for (uint32_t i = 0; i < replica->graph->label_count; i++)
+        block.labels[i] =
+            (const char *)batch->labels[i] + offset * ls_input_label_bytes(replica->graph, i);
     block.weights = batch->weights ? batch->weights + offset : NULL;
     return block;
 }
@@ -553,9 +555,28 @@ enum ls_status ls_replica_end_evaluate(struct ls_replica *replica, double *sums)
 enum ls_status ls_replica_end_predict(struct ls_replica *replica, const struct ls_pass *pass,
                                       uint64_t count, float *out)
 {
-    const struct ls_shape *shape = &replica->graph->outputs[0]->shape;
-    return ls_device_copy(replica->device, ls_host_memory(out), ls_program_output(pass->program, 0),
-                          (uint64_t)ls_shape_elements(shape, (int64_t)count) * sizeof(float), NULL);
+    const struct ls_graph *graph = replica->graph;
+    const uint64_t row = ls_graph_output_elements(graph);
+    enum ls_status status = LS_OK;
+    if (graph->output_count == 1)
+        return ls_device_copy(replica->device, ls_host_memory(out),
+                              ls_program_output(pass->program, 0), count * row * sizeof(float),
+                              NULL);
+    // Each output by itself, then to its place in the rows.
+    float *values = malloc(count * row * sizeof(*values));
+    if (!values)
+        return LS_OUT_OF_MEMORY;
+    for (uint32_t i = 0, at = 0; !status && i < graph->output_count; i++) {
+        const uint64_t elements = (uint64_t)ls_shape_elements(&graph->outputs[i]->shape, 1);
+        status = ls_device_copy(replica->device, ls_host_memory(values),
+                                ls_program_output(pass->program, i),
+                                count * elements * sizeof(float), NULL);
+        for (uint64_t k = 0; !status && k < count; k++)
+            memcpy(out + k * row + at, values + k * elements, elements * sizeof(float));
+        at += (uint32_t)elements;
+    }
+    free(values);
+    return status;
 }
 
 // The program of a share that is not empty, on the stream.

@@ -91,7 +91,7 @@ struct ls_replica_batch {
     uint32_t bytes; // bit i: input i comes as bytes, else in the type of the graph's input
     // All in host memory, one example after the other.
     const void *inputs[LS_REPLICA_INPUTS]; // in the order of the graph's inputs
-    const void *labels;
+    const void *labels[LS_GRAPH_LOSSES]; // in the order of the graph's labels
     const float *weights; // of the examples in the loss; read where the graph has them
     // By block of the share: how many examples it has, and where the first is in the global batch.
     // NULL: the share is contiguous there, and is cut evenly.
@@ -314,7 +314,8 @@ void ls_replica_add_counts(const struct ls_replica *replica, double *sums);
 void ls_replica_clear_counts(struct ls_replica *replica);
 
 // Forward pass for prediction: what the model's first output is for the examples of this share,
-// `count` times the elements of one, plain, to host memory. The labels of the batch may be NULL.
+// `count` rows, plain, to host memory: the outputs of an example, one after the other. Labels of
+// the batch may be NULL.
 LS_STATUS ls_replica_predict(struct ls_replica *replica, const struct ls_replica_batch *batch,
                              float *out);
 

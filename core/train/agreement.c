@@ -130,14 +130,34 @@ static void add_scale(struct agreement *all, const struct ls_loss_scale *scale)
              (double)scale->initial, scale->growth_steps);
 }
 
-static void add_loss(struct agreement *all, const struct ls_loss *loss)
+static void add_loss(struct agreement *all, const struct ls_model *model)
 {
     struct ls_worker_item *item = add(all, "--loss", "");
-    ls_loss_text(loss, item->value, sizeof(item->value));
-    item->key = ls_random_key_text(1, loss->composed ? loss->composed->text : item->value);
-    if (loss->kind == LS_LOSS_OTHER && loss->function == LS_LOSS_HUBER)
-        mix(&item->key, (double)loss->delta);
-    mix(&item->key, (double)loss->smoothing);
+    ls_loss_set_text(&model->loss, model->graph, item->value, sizeof(item->value));
+    item->key = 1;
+    for (uint32_t i = 0; i < model->loss.count; i++) {
+        const struct ls_loss *loss = &model->loss.list[i];
+        char text[256];
+        ls_loss_text(loss, text, sizeof(text));
+        item->key = ls_random_key_text(item->key, loss->composed ? loss->composed->text : text);
+        if (loss->kind == LS_LOSS_OTHER && loss->function == LS_LOSS_HUBER)
+            mix(&item->key, (double)loss->delta);
+        mix(&item->key, (double)loss->smoothing);
+    }
+}
+
+static void add_loss_weights(struct agreement *all, const struct ls_loss_set *set)
+{
+    struct ls_worker_item *item = add(all, "--loss-weights", "");
+    size_t used = 0;
+    item->key = 1;
+    for (uint32_t i = 0; i < set->count; i++) {
+        const double factor = set->list[i].scaled ? (double)set->list[i].factor : 1;
+        mix(&item->key, factor);
+        if (used < sizeof(item->value))
+            used += (size_t)snprintf(item->value + used, sizeof(item->value) - used, "%s%.9g",
+                                     i ? "," : "", factor);
+    }
 }
 
 // All workers add what each has counted. Metrics of one name may count other things.
@@ -150,9 +170,9 @@ static void add_metrics(struct agreement *all, const struct ls_metric_set *metri
         const struct ls_metric_source *metric = &metrics->list[i];
         const struct ls_op_attributes *how = &metric->counts.attributes;
         const double facts[] = {
-            metric->kind,         metric->statistic,      metric->counts.op,
-            metric->counts.slots, how->function,          how->count,
-            how->from_logits,     (double)how->threshold, (double)how->smoothing};
+            metric->kind,           metric->statistic,     metric->counts.op, metric->counts.slots,
+            metric->counts.output,  how->function,         how->count,        how->from_logits,
+            (double)how->threshold, (double)how->smoothing};
         item->key = ls_random_key_text(item->key, metric->name);
         item->key = ls_random_key_text(item->key, metric->composed ? metric->composed->text : "");
         for (size_t k = 0; k < sizeof(facts) / sizeof(*facts); k++)
@@ -172,7 +192,8 @@ static void add_metrics(struct agreement *all, const struct ls_metric_set *metri
 static void add_compiled(struct agreement *all, const struct ls_model *model, bool trains,
                          bool rate)
 {
-    add_loss(all, &model->loss);
+    add_loss(all, model);
+    add_loss_weights(all, &model->loss);
     add_metrics(all, &model->metrics);
     if (!trains)
         return;

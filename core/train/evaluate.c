@@ -146,8 +146,6 @@ static enum ls_status begin_prediction(struct ls_model *model, struct ls_data *d
     open_told(told, model, "prediction");
     enum ls_status status = ls_model_check_refused(model, "predict");
     if (!status)
-        status = ls_model_check_outputs(model);
-    if (!status)
         status = ls_model_check_inputs(model, data);
     if (status)
         return status;
@@ -251,7 +249,7 @@ static struct ls_predictions_columns columns_of(const struct ls_model *model,
         model->shown_classes ? model->shown_classes : model->class_names;
     const uint64_t elements = ls_model_output_elements(model);
     struct ls_predictions_columns columns = {.context = dataset};
-    if (names && elements > 1 && names->count == elements) {
+    if (names && elements > 1 && names->count == elements && model->graph->output_count == 1) {
         columns.classes = (const char *const *)names->names;
         columns.class_count = names->count;
     }
@@ -264,15 +262,14 @@ static struct ls_predictions_columns columns_of(const struct ls_model *model,
 enum ls_status ls_predict_model_to_file(struct ls_model *model, struct ls_data *data,
                                         uint64_t batch, const char *path)
 {
-    const struct ls_shape *shape = &model->graph->outputs[0]->shape;
+    int64_t dims[LS_ARRAY_DIMS];
+    const uint32_t ndims = ls_model_output_shape(model, dims);
     const struct ls_dataset *dataset = NULL;
     struct ls_predictions_file file = {0};
     struct told told;
     const bool writes = ls_run_is_chief(model->run);
-    enum ls_status status = writes
-                                ? ls_predictions_file_open(path, ls_data_count(data),
-                                                           shape->dims + 1, shape->ndims - 1, &file)
-                                : LS_OK;
+    enum ls_status status =
+        writes ? ls_predictions_file_open(path, ls_data_count(data), dims, ndims, &file) : LS_OK;
     if (!status)
         status = begin_prediction(model, data, batch, &told, &dataset);
     if (!status && writes) {

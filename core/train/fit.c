@@ -488,7 +488,7 @@ enum ls_status ls_fit_model(struct ls_model *model, struct ls_data *train,
 
 uint32_t ls_model_takes_classes(const struct ls_model *model)
 {
-    return model->compiled && ls_loss_takes_classes(&model->loss);
+    return model->compiled && ls_loss_takes_classes(&model->loss.list[0]);
 }
 
 const float *ls_fit_losses(const struct ls_model *model, size_t *count)

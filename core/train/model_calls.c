@@ -38,7 +38,7 @@ enum ls_status ls_compile_model(struct ls_model *model, const struct ls_compile_
 enum ls_status ls_model_need_weighted(struct ls_model *model)
 {
     struct ls_compilation compilation;
-    if (model->loss.weighted || model->loss.kind == LS_LOSS_NONE)
+    if (model->graph->weights || ls_loss_set_is_none(&model->loss))
         return LS_OK;
     enum ls_status status = ls_compilation_weigh(model, &compilation);
     if (!status)

@@ -227,7 +227,7 @@ static void describe_setting(const struct ls_fit *fit, struct lists *lists,
         report->excluded = model->optimizer.excluded;
     report->schedule = model->schedule;
     report->class_weight = fit->options->class_weight;
-    ls_loss_text(&model->loss, lists->loss, sizeof(lists->loss));
+    ls_loss_set_text(&model->loss, model->graph, lists->loss, sizeof(lists->loss));
     report->loss = lists->loss;
     report->shuffle = fit->options->shuffle ? fit->options->shuffle : "on";
     report->accumulate = fit->options->accumulate ? fit->options->accumulate : 1;

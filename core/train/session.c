@@ -338,7 +338,7 @@ static void choose_fields(const struct ls_session *session, uint32_t replica,
                           const struct ls_dataset *dataset, struct ls_stream_options *out)
 {
     const struct ls_graph *graph = session->model->graph;
-    uint32_t inputs = 0;
+    uint32_t inputs = 0, labels = 0;
     for (uint32_t i = 0; i < dataset->field_count; i++) {
         const struct ls_field *field = &dataset->fields[i];
         switch (field->role) {
@@ -351,10 +351,11 @@ static void choose_fields(const struct ls_session *session, uint32_t replica,
         case LS_FIELD_TARGET:
             // Where the program computes the loss it gets them as they are.
             if (session->need.prediction_examples ||
-                (!graph->label && session->model->loss.kind != LS_LOSS_NONE))
+                (labels >= graph->label_count && !ls_loss_set_is_none(&session->model->loss)))
                 out->left_out |= 1u << i;
             else
-                out->dtypes[i] = graph->label ? graph->label->dtype : 0;
+                out->dtypes[i] = labels < graph->label_count ? graph->labels[labels]->dtype : 0;
+            labels++;
             break;
         case LS_FIELD_WEIGHT:
             out->dtypes[i] = LS_F32;
@@ -493,7 +494,7 @@ enum ls_status ls_session_next(struct ls_session *session, uint32_t index,
                                      .example_offset = batch.example_offset,
                                      .block_counts = batch.block_counts,
                                      .block_offsets = batch.block_offsets};
-    for (uint32_t i = 0, inputs = 0; i < batch.dataset->field_count; i++) {
+    for (uint32_t i = 0, inputs = 0, labels = 0; i < batch.dataset->field_count; i++) {
         switch (batch.dataset->fields[i].role) {
         case LS_FIELD_INPUT:
             if (!batch.fields[i])
@@ -501,7 +502,10 @@ enum ls_status ls_session_next(struct ls_session *session, uint32_t index,
             out->bytes |= (uint32_t)(batch.dtypes[i] == LS_U8) << inputs;
             out->inputs[inputs++] = batch.fields[i];
             break;
-        case LS_FIELD_TARGET: out->labels = batch.fields[i]; break;
+        case LS_FIELD_TARGET:
+            if (labels < LS_GRAPH_LOSSES)
+                out->labels[labels++] = batch.fields[i];
+            break;
         case LS_FIELD_WEIGHT: out->weights = batch.fields[i]; break;
         }
     }

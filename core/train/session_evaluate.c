@@ -63,7 +63,7 @@ static enum ls_status predict_share(const struct evaluation *evaluation, uint32_
 {
     const struct ls_session *session = evaluation->session;
     const uint64_t example = step * session->need.global_batch + batch->example_offset;
-    batch->labels = NULL; // whatever they are
+    memset(batch->labels, 0, sizeof(batch->labels)); // whatever they are
     float *out = evaluation->outputs + example * evaluation->output_elements;
     return session->driver ? ls_driver_predict(session->driver, index, batch, out)
                            : ls_replica_predict(session->replicas[index], batch, out);
@@ -295,13 +295,12 @@ enum ls_status ls_session_predict(struct ls_session *session, const struct ls_da
                                   uint64_t first, uint64_t count,
                                   const struct ls_batch_clients *batches, float *out)
 {
-    const struct ls_shape *shape = &session->model->graph->outputs[0]->shape;
     struct evaluation evaluation = {.session = session,
                                     .first = first / session->need.global_batch,
                                     .steps = ls_stream_steps(count, session->need.global_batch),
                                     .outputs = out,
                                     .batches = batches,
-                                    .output_elements = (uint64_t)ls_shape_elements(shape, 1),
+                                    .output_elements = ls_model_output_elements(session->model),
                                     .readers = calloc(session->count, sizeof(*evaluation.readers))};
     if (!evaluation.readers)
         return LS_OUT_OF_MEMORY;

@@ -48,10 +48,17 @@ static enum ls_status read_pair(const char *text, const char *pair, size_t lengt
 enum ls_status ls_weighting_set(struct ls_weighting *weighting, const char *text,
                                 const struct ls_graph *graph)
 {
-    const struct ls_shape *output = &graph->outputs[0]->shape, *label = &graph->label->shape;
+    const struct ls_shape *output = &graph->outputs[0]->shape, *label = &graph->labels[0]->shape;
     const int64_t units = output->dims[output->ndims - 1];
-    const bool labels = graph->label->dtype == LS_I32;
+    const bool labels = graph->labels[0]->dtype == LS_I32;
     enum ls_status status = LS_OK;
+    if (graph->output_count > 1) {
+        ls_error("--class-weight",
+                 "the model has %u outputs, and it takes one; give a weight to each example by "
+                 "sample_weight=",
+                 graph->output_count);
+        return LS_USAGE;
+    }
     if (ls_shape_elements(label, 1) != (labels ? 1 : units)) {
         ls_error("--class-weight", "the model has several positions an example; give a weight to "
                                    "each example by sample_weight=");
@@ -102,10 +109,10 @@ void ls_weighting_finish(struct ls_weighting *weighting)
 // The class of an example: its label, or where its target is largest.
 static int64_t class_of(const struct ls_graph *graph, const void *labels, uint64_t example)
 {
-    const int64_t units = ls_shape_elements(&graph->label->shape, 1);
+    const int64_t units = ls_shape_elements(&graph->labels[0]->shape, 1);
     const float *targets = (const float *)labels + example * (uint64_t)units;
     int64_t best = 0;
-    if (graph->label->dtype == LS_I32)
+    if (graph->labels[0]->dtype == LS_I32)
         return ((const int32_t *)labels)[example];
     if (units == 1)
         return targets[0] > -1 && targets[0] < 2 ? (int64_t)rintf(targets[0]) : -1; // 0.5 is 0
@@ -132,7 +139,7 @@ enum ls_status ls_weighting_apply(struct ls_weighting *weighting, uint32_t repli
     }
     for (uint64_t i = 0; i < batch->count; i++) {
         const int64_t class =
-            weighting->classes && batch->labels ? class_of(graph, batch->labels, i) : -1;
+            weighting->classes && batch->labels[0] ? class_of(graph, batch->labels[0], i) : -1;
         const bool named = class >= 0 && class < (int64_t)weighting->class_count;
         buffer->weights[i] =
             (batch->weights ? batch->weights[i] : 1) * (named ? weighting->classes[class] : 1);

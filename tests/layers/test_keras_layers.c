@@ -58,7 +58,7 @@ static void fill_inputs(struct harness_run *run, const json_t *model)
     for (uint32_t i = 0; i < run->graph->seed_count; i++)
         for (int64_t k = 0; k < harness_elements(run, run->graph->seeds[i]); k++)
             run->seeds[i][k] = number(OUTPUTS + i, k);
-    for (int64_t k = 0; has_loss(model) && k < harness_elements(run, run->graph->label); k++)
+    for (int64_t k = 0; has_loss(model) && k < harness_elements(run, run->graph->labels[0]); k++)
         ((float *)run->labels)[k] = number(OUTPUTS, k);
     run->record->gradient_scale = 1 / (float)run->program->options.batch; // of the loss
 }

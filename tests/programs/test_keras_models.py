@@ -11,7 +11,7 @@ import os
 import struct
 import subprocess
 
-from support import BAD_INPUT, DONE, FIXTURES, KERAS_FILES, LARGE_DATA, ProgramTest, main, tensors
+from support import DONE, FIXTURES, KERAS_FILES, LARGE_DATA, USAGE, ProgramTest, main, tensors
 
 FOLDER = os.path.join(FIXTURES, "models")
 with open(os.path.join(FOLDER, "expected.json")) as file:
@@ -290,7 +290,7 @@ class FilesOfKeras(KerasTest):
 
 
 class SeveralOutputs(KerasTest):
-    def test_summary_shows_the_model_and_the_others_refuse_it_by_name(self):
+    def test_predictions_have_all_outputs_and_a_training_wants_their_targets(self):
         dense = '{"module": "keras.layers", "class_name": "Dense", "name": "%s", "config": {"name": "%s", "units": 3}, "inbound_nodes": [[["x", 0, 0, {}]]]}'
         text = ('{"class_name": "Functional", "config": {"name": "twins", "layers": [{"class_name": "InputLayer", "name": "x", "config": '
                 '{"name": "x", "batch_shape": [null, 4]}, "inbound_nodes": []}, ' + dense % ("a", "a") + ", " + dense % ("b", "b") +
@@ -300,10 +300,13 @@ class SeveralOutputs(KerasTest):
         model, data = "--model=" + self.path("twins.json"), "--dataset=synthetic:shape=4,examples=20,classes=3"
         outcome = self.lockstep("summary", model)
         self.assertEqual(outcome.code, DONE, outcome.err)
-        for command in (("predict", "--out=" + self.path("out.npy")), ("train",), ("evaluate",)):
-            with self.subTest(command[0]):
-                self.refused(BAD_INPUT, *command, model, data, says=("twins.json", "2 outputs"))
-        self.assertFalse(os.path.exists(self.path("out.npy")))
+        for command in ("train", "evaluate"):
+            with self.subTest(command):
+                self.refused(USAGE, command, model, data, says=("twins.json", "1 target", "2 outputs with a loss"))
+        outcome = self.lockstep("predict", model, data, "--out=" + self.path("out.npy"))
+        self.assertEqual(outcome.code, DONE, outcome.err)
+        with open(self.path("out.npy"), "rb") as file:
+            self.assertIn(b"(20, 6)", file.read(128))
 
 
 if __name__ == "__main__":

@@ -328,7 +328,7 @@ class KerasModel(ProgramTest):
                      "Non-trainable params: 0 (0 bytes)"):
             self.assertIn(text, outcome.out)
 
-    def test_several_outputs_are_refused_by_name(self):
+    def test_several_outputs_want_a_target_each(self):
         with open(os.path.join(FIXTURES, "functional", "residual.json")) as file:
             model = json.load(file)
         model["config"]["output_layers"] = [["scores", 0, 0], ["flat", 0, 0]]
@@ -336,8 +336,8 @@ class KerasModel(ProgramTest):
             json.dump(model, file)
         self.assertEqual(self.lockstep("summary", "--model=" + self.path("two.json")).code, DONE)
         for command in ("train", "evaluate"):
-            self.refused(BAD_INPUT, command, "--model=" + self.path("two.json"),
-                         "--dataset=synthetic:shape=8x8x2,classes=5,examples=200", says=("2 outputs", "'scores', 'flat'"))
+            self.refused(USAGE, command, "--model=" + self.path("two.json"),
+                         "--dataset=synthetic:shape=8x8x2,classes=5,examples=200", says=("1 target", "2 outputs with a loss"))
 
     def test_summary_is_a_table_like_that_of_keras(self):
         outcome = self.lockstep("summary", "--model=cnn")

@@ -510,14 +510,14 @@ static void fill_batch(struct harness_run *run)
         run->more_inputs[i - 1] = random_values(run, run->graph->inputs[i], 11 + 10 * i);
     for (uint32_t i = 0; i < run->graph->seed_count; i++)
         run->seeds[i] = random_values(run, run->graph->seeds[i], 17 + i);
-    if (!run->graph->label)
+    if (!run->graph->labels[0])
         return;
-    const int64_t labels = harness_elements(run, run->graph->label);
+    const int64_t labels = harness_elements(run, run->graph->labels[0]);
     const struct ls_shape *output = &run->graph->outputs[0]->shape;
     const uint64_t classes = (uint64_t)output->dims[output->ndims - 1];
     run->labels = allocate(run, (uint64_t)labels * 4);
     for (int64_t i = 0; i < labels; i++) {
-        if (run->graph->label->dtype == LS_I32)
+        if (run->graph->labels[0]->dtype == LS_I32)
             ((int32_t *)run->labels)[i] = (int32_t)(ls_random_u64(13, (uint64_t)i) % classes);
         else
             ((float *)run->labels)[i] = (float)ls_random_uniform(13, (uint64_t)i);
@@ -566,7 +566,8 @@ void harness_start(struct harness_run *run, struct harness_device device,
     struct ls_memory seeds[HARNESS_SEEDS];
     for (int i = 0; i < HARNESS_SEEDS; i++)
         seeds[i] = ls_host_memory(run->seeds[i]);
-    ls_program_set_batch(run->program, inputs, ls_host_memory(run->labels));
+    const struct ls_memory labels = ls_host_memory(run->labels);
+    ls_program_set_batch(run->program, inputs, &labels);
     ls_program_set_seeds(run->program, seeds);
 }
 

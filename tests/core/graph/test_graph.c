@@ -446,8 +446,8 @@ START_TEST(the_loss_reads_logits_where_the_model_ends_in_a_softmax)
     ck_assert_ptr_eq(operation->inputs[0], rows);
     ck_assert_uint_eq(operation->attributes.from_logits, 1);
     ck_assert_ptr_eq(graph->outputs[0], softmax);
-    ck_assert_uint_eq(graph->label->dtype, LS_I32);
-    check_shape(graph->label, "(None,)");
+    ck_assert_uint_eq(graph->labels[0]->dtype, LS_I32);
+    check_shape(graph->labels[0], "(None,)");
     ck_assert_int_eq(ls_graph_add_loss(graph, &loss), LS_BAD_INPUT);
 }
 END_TEST
@@ -461,14 +461,14 @@ START_TEST(a_loss_from_probabilities_and_one_from_targets_read_the_output)
     ck_assert_ptr_eq(operation->inputs[0], y);
     ck_assert_uint_eq(operation->attributes.from_logits, 0);
     ck_assert_float_eq(operation->attributes.epsilon, 1e-7f);
-    check_shape(graph->label, "(None, 9, 8)");
+    check_shape(graph->labels[0], "(None, 9, 8)");
 
     struct ls_graph *other = harness_graph((const int64_t[]){3}, 1);
     harness_dense(other, "dense", other->inputs[0], 2);
     ck_assert_int_eq(
         ls_graph_add_loss(other, &(struct ls_loss){.kind = LS_LOSS_MEAN_SQUARED_ERROR}), LS_OK);
-    ck_assert_uint_eq(other->label->dtype, LS_F32);
-    check_shape(other->label, "(None, 2)");
+    ck_assert_uint_eq(other->labels[0]->dtype, LS_F32);
+    check_shape(other->labels[0], "(None, 2)");
     ls_graph_destroy(other);
 }
 END_TEST

@@ -76,9 +76,10 @@ static void check_parts(struct harness_device target, struct ls_graph *graph)
     harness_start(&first, target, graph, whole.plan, TRAINING(3));
     harness_start(&last, target, graph, whole.plan, TRAINING(2));
     const int64_t example = ls_shape_elements(&graph->inputs[0]->shape, 1);
-    const int64_t label = ls_shape_elements(&graph->label->shape, 1);
+    const int64_t label = ls_shape_elements(&graph->labels[0]->shape, 1);
     const struct ls_memory rest = ls_host_memory(whole.input + 3 * example);
-    ls_program_set_batch(last.program, &rest, ls_host_memory((char *)whole.labels + 3 * label * 4));
+    const struct ls_memory rest_labels = ls_host_memory((char *)whole.labels + 3 * label * 4);
+    ls_program_set_batch(last.program, &rest, &rest_labels);
     last.record->example_offset = 3;
     // The plan's shadows are complete only now.
     struct harness_run *runs[3] = {&whole, &first, &last};

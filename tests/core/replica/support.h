@@ -139,7 +139,7 @@ static inline struct ls_replica_batch test_batch(const struct ls_graph *graph, u
                                      .global_count = global,
                                      .example_offset = first,
                                      .inputs = {examples + first * elements},
-                                     .labels = labels + first};
+                                     .labels = {labels + first}};
 }
 
 // The whole buffer that is reduced: the step's statistics and gradients, in host memory; freed by the caller.

@@ -75,7 +75,7 @@ static struct ls_replica_batch draw(struct source *source, uint64_t step, uint64
     struct ls_replica_batch batch = {.count = count,
                                      .global_count = count ? count : 1,
                                      .bytes = bytes,
-                                     .labels = source->labels};
+                                     .labels = {source->labels}};
     for (uint32_t k = 0; k < graph->input_count; k++) {
         const uint64_t elements = (uint64_t)ls_shape_elements(&graph->inputs[k]->shape, 1);
         ck_assert_uint_le(elements, MOST_ELEMENTS);

@@ -212,7 +212,7 @@ static void start(struct team *team, const struct test_device *device, const str
                                                      .global_count = BATCH,
                                                      .example_offset = first,
                                                      .inputs = {examples + first * INPUTS},
-                                                     .labels = targets + first * OUTPUTS}};
+                                                     .labels = {targets + first * OUTPUTS}}};
         first += shares[i];
     }
     ck_assert_uint_eq(first, BATCH);

@@ -248,7 +248,7 @@ START_TEST(weights_reach_the_replicas)
         OK(ls_session_next(model->session, 0, &batch, NULL));
         ck_assert_uint_eq(batch.count, first + 5 <= EXAMPLES ? 5 : 2);
         ck_assert_mem_eq(batch.weights, weights + first, batch.count * sizeof(float));
-        ck_assert_mem_eq(batch.labels, labels + first, batch.count * sizeof(labels[0]));
+        ck_assert_mem_eq(batch.labels[0], labels + first, batch.count * sizeof(labels[0]));
         for (uint64_t k = 0; k < batch.count; k++)
             for (int e = 0; e < RIGHT; e++)
                 ck_assert(((const float *)batch.inputs[1])[k * RIGHT + (uint64_t)e] ==
@@ -387,10 +387,10 @@ START_TEST(there_may_be_no_validation)
         OK(ls_session_next(model->session, 0, &batch, NULL));
         ck_assert_uint_eq(batch.count, 4);
         for (uint64_t i = 0; i < batch.count * LEFT; i++) {
-            ck_assert_int_lt(((const int32_t *)batch.labels)[i], CLASSES);
+            ck_assert_int_lt(((const int32_t *)batch.labels[0])[i], CLASSES);
             if (i % LEFT) // what follows a place is what the next one has
                 ck_assert(((const float *)batch.inputs[0])[i] ==
-                          (float)((const int32_t *)batch.labels)[i - 1]);
+                          (float)((const int32_t *)batch.labels[0])[i - 1]);
             if (inputs == 2)
                 ck_assert(((const float *)batch.inputs[1])[i] == (float)(i % LEFT));
         }

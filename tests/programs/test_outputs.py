@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models with several outputs beside Keras: predictions, losses and metrics of three steps by any number of replicas."""
+import json
+import os
+
+from support import BAD_INPUT, DONE, FIXTURES, KERAS_FILES, USAGE, ProgramTest, main
+from test_recurrent import floats
+
+FOLDER = os.path.join(FIXTURES, "outputs")
+REPLICAS = ((1,), (1, "--device=reference"), (2, "--strategy=ring"), (3, "--strategy=ring"), (2, "--strategy=sharded"), (3, "--strategy=sharded"))
+CLOSE = 1e-5  # float32, added up in another order
+with open(os.path.join(FOLDER, "expected.json")) as opened:
+    EXPECTED = json.load(opened)
+
+
+class BesideKeras(ProgramTest):
+    """The files say losses, weights and metrics."""
+
+    def close(self, got, wanted):
+        self.assertEqual(len(got), len(wanted))
+        self.assertLess(max(abs(a - b) for a, b in zip(got, wanted)), CLOSE)
+
+    def options(self, name):
+        file, expected = os.path.join(FOLDER, name), EXPECTED[name]
+        data = [f"x{i if i > 1 else ''}={file}-x{i}.npy" for i in range(1, expected["inputs"] + 1)]
+        data += [f"y{i if i > 1 else ''}={file}-y{i}.npy" for i in range(1, expected["targets"] + 1)]
+        data += [f"sample_weight={file}-weights.npy"] if expected["weights"] else []
+        return (f"--model={file}.keras", f"--initial-weights={file}.keras", "--dataset=arrays:" + ",".join(data))
+
+    def check(self, name, *given):
+        if not KERAS_FILES:
+            self.skipTest("files of Keras are not built in")
+        expected, out = EXPECTED[name], self.path("out.npy")
+        outcome = self.lockstep("predict", *self.options(name), "--out=" + out)
+        self.assertEqual(outcome.code, DONE, outcome.err)
+        self.close(floats(out), expected["predictions"])
+        for replicas, *others in REPLICAS:
+            with self.subTest(replicas=replicas, others=others):
+                report = self.train(*self.options(name), *given, "--optimizer=sgd:learning_rate=0.25", "--batch=12", "--epochs=3", "--threads=1",
+                                    f"--replicas={replicas}", *others)
+                self.assertEqual(len(report["epochs"]), len(expected["steps"]))
+                for epoch, logs in zip(report["epochs"], expected["steps"]):
+                    self.close([epoch[key] for key in sorted(logs)], [logs[key] for key in sorted(logs)])
+
+    def test_two_heads_on_a_trunk_with_weights_of_losses_and_examples(self):
+        self.check("two-heads")
+
+    def test_losses_by_name_of_positions_and_of_the_whole(self):
+        self.check("by-name")
+
+    def test_an_inner_output_and_one_without_a_loss(self):
+        self.check("inner", "--loss=inner=huber:delta=0.5,outer=mae")  # Keras's file has no delta
+
+
+def layer(class_name, name, before, **config):
+    return {"module": "keras.layers", "class_name": class_name, "name": name, "config": {"name": name, **config},
+            "inbound_nodes": [[[one, call, 0, {}] for one, call in before]] if before else []}
+
+
+class SeveralOutputs(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        model = {"class_name": "Functional", "config": {
+            "name": "heads", "layers": [layer("InputLayer", "x", [], batch_shape=[None, 4]), layer("Dense", "trunk", [("x", 0)], units=5),
+                                        layer("Dense", "kind", [("trunk", 0)], units=3, activation="softmax"),
+                                        layer("Dense", "size", [("trunk", 0)], units=1)],
+            "input_layers": [["x", 0, 0]], "output_layers": [["kind", 0, 0], ["size", 0, 0]]}}
+        with open(self.path("heads.json"), "w") as file:
+            json.dump(model, file)
+        self.write_npy("x.npy", "<f4", [[(i * 7 + k * 3) % 11 / 11 for k in range(4)] for i in range(13)])
+        self.write_npy("y.npy", "<i4", [i % 3 for i in range(13)])
+        self.write_npy("y2.npy", "<f4", [[i % 5 / 5] for i in range(13)])
+        self.model = "--model=" + self.path("heads.json")
+        self.data = "--dataset=arrays:" + ",".join(f"{name}={self.path(name + '.npy')}" for name in ("x", "y", "y2"))
+
+    def write_npy(self, name, dtype, rows):
+        import array
+        import struct
+        flat = [value for row in rows for value in (row if isinstance(row, list) else [row])]
+        shape = (len(rows), len(rows[0])) if isinstance(rows[0], list) else (len(rows),)
+        header = f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': {shape}, }}".encode()
+        header += b" " * (63 - (10 + len(header)) % 64) + b"\n"
+        with open(self.path(name), "wb") as file:
+            file.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header)
+            array.array("f" if dtype == "<f4" else "i", flat).tofile(file)
+
+    def losses(self, *options):
+        report = self.train(self.model, self.data, "--optimizer=sgd:learning_rate=0.1", "--epochs=2", "--batch=13", "--threads=1", *options)
+        return report["epochs"]
+
+    def test_the_loss_is_the_sum_of_those_of_the_outputs_each_by_its_weight(self):
+        for options, weights in (((), (1, 1)), (("--loss-weights=0.25,3",), (0.25, 3)), (("--loss-weights=size=0",), (1, 0))):
+            for epoch in self.losses(*options):
+                self.assertAlmostEqual(epoch["loss"], weights[0] * epoch["kind_loss"] + weights[1] * epoch["size_loss"], 5)
+                self.assertIn("kind_accuracy", epoch)
+
+    def test_replicas_with_uneven_shares_are_as_one(self):
+        options = ("--loss=kind=sparse_categorical_crossentropy,size=huber:delta=0.3", "--metrics=kind=accuracy,size=mae,mse:name=squares",
+                   "--loss-weights=kind=2")
+        one = self.losses(*options)
+        self.assertEqual({key for key in one[0] if key.startswith(("kind_", "size_"))},
+                         {"kind_loss", "size_loss", "kind_accuracy", "size_mae", "size_squares"})
+        for case in (("--replicas=3", "--strategy=ring"), ("--replicas=3", "--strategy=sharded"), ("--replicas=2", "--microbatches=2"),
+                     ("--replicas=2", "--strategy=diloco:steps=1,outer_learning_rate=1,outer_momentum=0")):
+            with self.subTest(case=case):
+                for a, b in zip(one, self.losses(*options, *case)):
+                    for key in ("loss", "kind_loss", "size_loss", "kind_accuracy", "size_mae", "size_squares"):
+                        self.assertAlmostEqual(a[key], b[key], 5, key)
+
+    def test_what_does_not_fit_is_refused_by_name(self):
+        only = "--dataset=arrays:" + ",".join(f"{name}={self.path(name + '.npy')}" for name in ("x", "y"))
+        for options, says in ((("--loss=colour=mse",), ("'colour' is no output", "kind, size")),
+                              (("--loss=mse,mse,mse",), ("3 are given", "2 outputs")),
+                              (("--loss=kind=mse,mae",), ("name all outputs or none",)),
+                              (("--loss=none",), ("one output only",)),
+                              (("--metrics=accuracy",), ("say of which one", "kind=accuracy")),
+                              (("--loss=kind=sparse_categorical_crossentropy", "--metrics=size=mae"), ("'size' has no loss",)),
+                              (("--loss-weights=kind=x",), ("expected a number",)),
+                              (("--loss-weights=1",), ("1 are given",)),
+                              (("--class-weight=0:2",), ("2 outputs", "sample_weight"))):
+            with self.subTest(options=options):
+                self.refused(USAGE, "train", self.model, self.data, *options, says=says)
+        self.refused(USAGE, "train", self.model, only, says=("1 target", "2 outputs with a loss", "y2=FILE"))
+        self.refused(BAD_INPUT, "train", self.model, self.data.replace("y2.npy", "x.npy"), says=("'size'", "field 'y2'"))
+        self.refused(USAGE, "train", self.model, self.data.replace("y2=", "y3="), says=("y2 is missing",))
+
+    def test_an_output_without_a_loss_needs_no_targets(self):
+        only = "--dataset=arrays:" + ",".join(f"{name}={self.path(name + '.npy')}" for name in ("x", "y"))
+        report = self.train(self.model, only, "--loss=kind=sparse_categorical_crossentropy", "--epochs=1", "--threads=1")
+        self.assertEqual([key for key in report["epochs"][0] if key.startswith(("kind_", "size_"))], ["kind_accuracy"])
+
+
+if __name__ == "__main__":
+    main()
