@@ -65,16 +65,31 @@ def is_of_classes(target: "numpy.ndarray", output: Sequence[int]) -> bool:
     return tuple(target.shape[1:]) in (tuple(output[:-1]), (*output[:-1], 1))
 
 
-def as_target(value: Any, classes: Classes) -> "numpy.ndarray":
+class Targets(List[Any]):
+    """The targets of a model with several outputs: one for each that has a loss, in their order. `classes` of each beside it."""
+
+    def __init__(self, values: Iterable[Any], classes: Sequence[Classes]) -> None:
+        super().__init__(values)
+        self.classes = classes
+
+
+def as_targets(y: Any, classes: Classes) -> List["numpy.ndarray"]:
+    """An array for each target; none where there is no y."""
+    if isinstance(y, Targets):
+        return [as_target(value, of, f"target {number}") for number, (value, of) in enumerate(zip(y, y.classes), 1)]
+    return [] if y is None else [as_target(y, classes)]
+
+
+def as_target(value: Any, classes: Classes, what: str = "the target") -> "numpy.ndarray":
     """Classes may be whole numbers of a float type, as in Keras."""
     import numpy
 
-    target = as_array(value, "the target")
+    target = as_array(value, what)
     if classes is None or target.dtype.kind != "f" or not target.ndim or not is_of_classes(target, classes):
         return target
     wrong = target[~((target >= 0) & (target < 1 << 31) & (target == numpy.floor(target)))]
     if wrong.size:
-        raise InputError(f"the target: {wrong[0]} is no class: labels of the model's loss are whole numbers from 0; other numbers are for "
+        raise InputError(f"{what}: {wrong[0]} is no class: labels of the model's loss are whole numbers from 0; other numbers are for "
                          "losses such as mean_squared_error")
     return target.astype("int32")
 
@@ -99,12 +114,13 @@ class Arrays:
 
     def __init__(self, x: Any, y: Any = None, weights: Any = None, classes: Classes = None) -> None:
         self.inputs = as_inputs(x)
-        self.target = None if y is None else as_target(y, classes)
+        self.targets = as_targets(y, classes)
         self.weights = None if weights is None else as_array(weights, "the weights")
         described = [describe(array, f"input {index}") for index, array in enumerate(self.inputs)]
         self.struct = declared.ls_batch_arrays(inputs=(declared.ls_array * len(described))(*described), input_count=len(described))
-        if self.target is not None:
-            self.struct.target = ctypes.pointer(describe(self.target, "the target"))
+        if self.targets:
+            of_targets = [describe(array, "the target") for array in self.targets]
+            self.struct.target, self.struct.target_count = (declared.ls_array * len(of_targets))(*of_targets), len(of_targets)
         if self.weights is not None:
             self.struct.weights = ctypes.pointer(describe(self.weights, "the weights"))
 
@@ -126,14 +142,16 @@ def split_arrays(x: Any, y: Any, weights: Any, part: float) -> Tuple[Tuple[Any, 
     if not 0 < part < 1:
         raise UsageError(f"validation_split={part}: expected a number between 0 and 1")
     inputs = as_inputs(x)
-    others = [None if given is None else as_array(given, "the target") for given in (y, weights)]
+    targets = [as_array(one, "the target") for one in (y if isinstance(y, Targets) else [y] if y is not None else [])]
+    of_examples = None if weights is None else as_array(weights, "the weights")
     at = int(len(inputs[0]) * (1 - part))
     if at in (0, len(inputs[0])):
         raise UsageError(f"validation_split={part} of {len(inputs[0])} examples leaves none to {'validate' if at else 'train'} on")
 
     def cut(place: slice) -> Tuple[Any, Any, Any]:
-        target, weight = (None if array is None else array[place] for array in others)
-        return [array[place] for array in inputs], target, weight
+        made = [target[place] for target in targets]
+        part_of_y = Targets(made, y.classes) if isinstance(y, Targets) else made[0] if made else None
+        return [array[place] for array in inputs], part_of_y, None if of_examples is None else of_examples[place]
 
     return cut(slice(0, at)), cut(slice(at, None))
 

@@ -64,6 +64,15 @@ class Variable(NamedTuple):
     trainable: bool
 
 
+class Output(NamedTuple):
+    """An output of a model, as the library describes it."""
+
+    name: str
+    dims: Tuple[int, ...]
+    has_loss: bool
+    takes_classes: bool
+
+
 def _end_stuck(_rank: int) -> None:
     """The library has said who hangs; nothing that it uses can be freed, and no wait for it has an end."""
     flush()
@@ -120,13 +129,29 @@ def _given(value: Any, what: str, own: Own) -> Any:
     raise UsageError(f"{what}: {value!r}; expected a text as in docs/models.md, such as {such}, or an object of Keras{function}")
 
 
-def _compile_text(value: Any, what: str, own: Own = None) -> Optional[str]:
+def _nested(value: Any, what: str, own: Own) -> Any:
+    """The same of lists, and of dictionaries by the names of outputs."""
     if isinstance(value, (list, tuple)):
-        made: Any = [_given(one, what, own) or "none" for one in value]
-        made = made if any(isinstance(one, dict) for one in made) else ",".join(made) or "none"
-    else:
-        made = _given(value, what, own)
+        return [_nested(one, what, own) for one in value]
+    if isinstance(value, dict) and "class_name" not in value:
+        return {name: _nested(one, what, own) for name, one in value.items()}
+    return _given(value, what, own)
+
+
+def _compile_text(value: Any, what: str, own: Own = None, by_output: bool = False) -> Optional[str]:
+    """`by_output`: a list is one of the outputs of a model, which has several."""
+    made = _nested(value, what, own)
+    if isinstance(made, list) and not by_output and not any(isinstance(one, (list, dict)) for one in made):
+        made = ",".join(one or "none" for one in made) or "none"
     return made if made is None or isinstance(made, str) else json.dumps(made, default=written)
+
+
+def _loss_weights_text(weights: Union[None, Sequence[float], Dict[str, float]]) -> Optional[str]:
+    if weights is None or isinstance(weights, str):
+        return weights
+    if isinstance(weights, dict):
+        return ",".join(f"{name}={weight!r}" for name, weight in weights.items())
+    return ",".join(repr(weight) for weight in weights)
 
 
 # ---- Models ----
@@ -627,14 +652,16 @@ class Model:
 
     # ---- Training ----
 
-    def compile(self, optimizer: Any = None, loss: Any = None, metrics: Any = None, *, run_eagerly: bool = False, steps_per_execution: Union[int, str] = 1,
-                jit_compile: Union[bool, str] = "auto", **options: Any) -> None:
+    def compile(self, optimizer: Any = None, loss: Any = None, metrics: Any = None, *, loss_weights: Union[None, Sequence[float], Dict[str, float]] = None,
+                run_eagerly: bool = False, steps_per_execution: Union[int, str] = 1, jit_compile: Union[bool, str] = "auto", **options: Any) -> None:
         """Says how the model is trained; what an earlier call said is forgotten.
 
         Args:
             optimizer: A text ("adam:learning_rate=0.01") or an object of Keras; None: as the model's file says, else adam.
             loss: A text, an object of Keras, or a function of y_true and y_pred that composes lockstep.ops; None: by the file or the last layer.
-            metrics: One of these or a list; None: by the loss; "none": none.
+                Of a model with several outputs a list of these, or a dictionary by `output_names`; None in it: the output has no loss.
+            metrics: One of these or a list; None: by the loss; "none": none. With several outputs a list of lists, or a dictionary.
+            loss_weights: How often the losses of several outputs count in the loss; a list or a dictionary.
             run_eagerly: Of Keras, without effect: a model is always compiled as a whole.
             steps_per_execution: Likewise.
             jit_compile: Likewise.
@@ -649,14 +676,16 @@ class Model:
             0.1
         """
         refuse_others(self.compile, declared.ls_compile_options, (), options)
+        all_given = {"optimizer": optimizer, "loss": loss, "metrics": metrics, "loss_weights": loss_weights, **options}
         if self._unbuilt is not None and not self._build_added():
-            self._to_compile, self._compiled = {"optimizer": optimizer, "loss": loss, "metrics": metrics, **options}, True
+            self._to_compile, self._compiled = all_given, True
             return
         with self._alone():
             try:
                 given = fill(declared.ls_compile_options, optimizer=_compile_text(optimizer, "optimizer"),
                              loss=_compile_text(loss, "loss", self._own_function(True)),
-                             metrics=_compile_text(metrics, "metrics", self._own_function(False)), **options)
+                             metrics=_compile_text(metrics, "metrics", self._own_function(False), library().ls_output_count(self._handle(1)) > 1),
+                             loss_weights=_loss_weights_text(loss_weights), **options)
                 check(library().ls_compile_sized(self._handle(1), ctypes.byref(given), ctypes.sizeof(given)))
             except UsageError as error:
                 if re.search(r"\b(loss|metrics): '\w+' is (not supported yet|unknown)", error.message):
@@ -669,7 +698,7 @@ class Model:
         self._compiled = True
         self._kept, self._rate = [], None
         if self._named is not None:
-            self._to_compile = {"optimizer": optimizer, "loss": loss, "metrics": metrics, **options}
+            self._to_compile = all_given
 
     def _need_compiled(self) -> None:
         if not self._compiled:
@@ -746,10 +775,47 @@ class Model:
         if _data.is_generator(x):
             if y is not None or weights is not None:
                 raise UsageError("a generator makes its own targets: y and sample_weight are for arrays")
+            if sum(output.has_loss for output in self._outputs()) > 1:
+                raise UsageError("a generator makes the targets of one output, and the model has several with a loss: give arrays")
             if examples is None or calls is None:
                 return _data.from_arrays(*_data.all_of(x), classes=self._classes())
             return _data.from_generator(x, examples, self._output_dims(), self._classes(), calls.fail)
-        return _data.from_arrays(x, y, weights, self._classes())
+        return _data.from_arrays(x, self._targets(y, weights), weights, self._classes())
+
+    def _outputs(self) -> List[Output]:
+        made, found, model = [], declared.ls_output(), self._handle(1)
+        for index in range(library().ls_output_count(model) if model else 0):
+            check(library().ls_output_describe(model, index, ctypes.byref(found)))
+            made.append(Output(found.name.decode(), tuple(found.dims[:found.ndims]), bool(found.has_loss), bool(found.takes_classes)))
+        return made
+
+    @property
+    def output_names(self) -> List[str]:
+        """What losses and metrics call the outputs: the names of their layers."""
+        return [output.name for output in self._outputs()]
+
+    def _targets(self, y: Any, weights: Any) -> Any:
+        """`y` as it is, or those of a model with several outputs: a list or a dictionary, as Keras takes them, in their order."""
+        outputs = self._outputs()
+        if len(outputs) < 2 or y is None or isinstance(y, _data.Targets):
+            return y
+        compared = [output for output in outputs if output.has_loss]
+        if isinstance(weights, (list, tuple, dict)):
+            raise UsageError("sample_weight: expected one array, which counts for all outputs")
+        names = ", ".join(output.name for output in compared)
+        if isinstance(y, dict):
+            unknown = [str(name) for name in y if name not in [output.name for output in outputs]]
+            missing = [output.name for output in compared if y.get(output.name) is None]
+            if unknown or missing:
+                raise UsageError(f"y: there is no output {unknown[0]!r}" if unknown else f"y: the targets of {missing[0]!r} are missing; expected {names}")
+            found = [y[output.name] for output in compared]
+        elif isinstance(y, (list, tuple)) and len(y) in (len(outputs), len(compared)):
+            found = [one for one, output in zip(y, outputs) if output.has_loss] if len(y) == len(outputs) else list(y)
+        elif len(compared) == 1 and not isinstance(y, (list, tuple)):
+            found = [y]
+        else:
+            raise UsageError(f"y: expected a list of {len(compared)} arrays, or a dictionary, for the outputs {names}")
+        return _data.Targets(found, [output.dims if output.takes_classes else None for output in compared])
 
     def _classes(self) -> _data.Classes:
         return self._output_dims() if self._handle(1) and library().ls_model_takes_classes(self._model) else None
@@ -779,7 +845,7 @@ class Model:
             x: An array, a list or a dictionary of one for each input, the text of a dataset ("fashion-mnist"), a function that returns an iterator over batches (x, y), such an
                 iterator, a tf.data.Dataset or a keras.utils.PyDataset. Arrays of uint8, int32 and float32 are read where they are, until the next fit on
                 other data, so they must not change meanwhile.
-            y: The targets of arrays.
+            y: As in `fit`.
             batch_size: Of all replicas together; None: 64 times the replicas.
             epochs: The number of the last epoch, which is that of all epochs unless `initial_epoch` is given.
             verbose: "auto", None and 1 show a bar on a terminal, and elsewhere, as in a notebook, a line for each epoch; 2 always lines; 0 nothing.
@@ -822,7 +888,7 @@ class Model:
             if validation_split:
                 if isinstance(x, str) or _data.is_generator(x):
                     raise UsageError("validation_split= is for arrays; a dataset text has an option of that name")
-                (x, y, sample_weight), validation_data = _data.split_arrays(x, y, sample_weight, validation_split)
+                (x, y, sample_weight), validation_data = _data.split_arrays(x, self._targets(y, sample_weight), sample_weight, validation_split)
             batch = examples or int(options.get("replica_batch") or 64) * self.replicas
             opened.append(self._data_of(x, y, sample_weight, split, _times(steps_per_epoch, batch, x), calls))
             if validation_data is not None:
@@ -890,7 +956,7 @@ class Model:
 
         Args:
             x: As in `fit`.
-            y: The targets of arrays.
+            y: As in `fit`.
             batch_size: Of all replicas together; None: 64 times the replicas.
             verbose: "auto", None and 1 show a bar on a terminal while it runs, and then a line, as 2 does; 0 nothing.
             sample_weight: The weight of each example.
@@ -922,7 +988,7 @@ class Model:
 
     @_by_one_thread
     def predict(self, x: Any, batch_size: Optional[int] = None, verbose: Verbose = "auto", *, callbacks: Optional[Iterable[CallbackLike]] = None,
-                split: str = "test") -> "numpy.ndarray":
+                split: str = "test") -> Any:
         """Computes the output for each example, in their order.
 
         Args:
@@ -933,7 +999,7 @@ class Model:
             split: Of a dataset's text.
 
         Returns:
-            An array of float32, a row for each example.
+            An array of float32, a row for each example; of several outputs a list of them.
 
         Raises:
             InputError: The data does not fit the model.
@@ -953,7 +1019,18 @@ class Model:
             self._call(calls, lambda: library().ls_predict(self._model, data.pointer, batch, _floats(out)))
         if bar:
             print(bar.end())
-        return out
+        return self._as_outputs(out)
+
+    def _as_outputs(self, rows: "numpy.ndarray") -> Any:
+        """The rows of a prediction as an array, or as a list of those of several outputs."""
+        import numpy
+
+        outputs, made, at = self._outputs(), [], 0
+        for output in outputs:
+            size = math.prod(output.dims)
+            made.append(numpy.ascontiguousarray(rows[:, at:at + size]).reshape(len(rows), *output.dims) if len(outputs) > 1 else rows)
+            at += size
+        return made if len(made) > 1 else rows
 
     @contextlib.contextmanager
     def _told(self, calls: Calls, callbacks: Optional[Iterable[CallbackLike]], data: Data, bar: Optional[Bar], moment: str) -> Iterator[None]:
@@ -984,7 +1061,7 @@ class Model:
 
         Args:
             x: Arrays of the examples.
-            y: The targets.
+            y: As in `fit`.
             sample_weight: The weight of each example.
             return_dict: Whether the result is a dictionary.
 
@@ -1007,7 +1084,7 @@ class Model:
 
         Args:
             x: Arrays of the examples.
-            y: The targets.
+            y: As in `fit`.
             sample_weight: The weight of each example.
             return_dict: Whether the result is a dictionary.
 
@@ -1019,19 +1096,19 @@ class Model:
         return self._on_batch(library().ls_test_on_batch, x, y, sample_weight, return_dict)
 
     def _on_batch(self, call: Any, x: Any, y: Any, weights: Any, return_dict: bool) -> Union[float, List[float], Logs]:
-        arrays, metrics = _data.Arrays(x, y, weights, self._classes()), declared.ls_metrics()
+        arrays, metrics = _data.Arrays(x, self._targets(y, weights), weights, self._classes()), declared.ls_metrics()
         check(self._begun_anew(lambda: call(self._model, ctypes.byref(arrays.struct), ctypes.byref(metrics))))
         return _as_keras(logs_of(metrics), return_dict)
 
     @_by_one_thread
-    def predict_on_batch(self, x: Any) -> "numpy.ndarray":
+    def predict_on_batch(self, x: Any) -> Any:
         """Computes the output for each example.
 
         Args:
             x: Arrays of the examples.
 
         Returns:
-            An array of float32.
+            An array of float32, or a list of them, as `predict`.
         """
         import numpy
 
@@ -1039,10 +1116,9 @@ class Model:
         arrays = _data.Arrays(x)
         out = numpy.empty((len(arrays.inputs[0]), *self._output_dims()), dtype="float32")
         check(self._begun_anew(lambda: library().ls_predict_on_batch(self._model, arrays.struct.inputs, arrays.struct.input_count, _floats(out))))
-        return out
+        return self._as_outputs(out)
 
-
-    def __call__(self, x: Any, training: bool = False) -> "numpy.ndarray":
+    def __call__(self, x: Any, training: bool = False) -> Any:
         """As predict_on_batch, for programs that call a model of Keras.
 
         Args:

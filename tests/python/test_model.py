@@ -640,6 +640,95 @@ class Data(ModelTest):
         self.assertEqual(len(_data._lent), 0)
 
 
+class SeveralOutputs(ModelTest):
+    """Losses, metrics and arrays as Keras takes them, and what they are by NumPy."""
+
+    def setUp(self):
+        super().setUp()
+        rng = numpy.random.default_rng(4)
+        self.x, self.kinds = rng.normal(size=(11, 6)).astype("float32"), rng.integers(0, 3, 11)
+        self.sizes, self.weights = rng.normal(size=(11, 2)).astype("float32"), rng.random(11).astype("float32")
+        self.model = self.two()
+
+    def two(self, **options):
+        x = layers.Input((6,), name="x")
+        trunk = layers.Dense(5, activation="tanh", name="trunk")(x)
+        return lockstep.Model(x, [layers.Dense(3, activation="softmax", name="kind")(trunk), layers.Dense(2, name="size")(trunk)],
+                              **{"device": "cpu", "threads": 1, "seed": 2, **options})
+
+    def of_numpy(self):
+        kinds, sizes = self.model.predict(self.x, verbose=0)
+        return -numpy.log(kinds[range(11), self.kinds]), ((sizes - self.sizes) ** 2).mean(1), kinds, sizes
+
+    def test_lists_and_dictionaries_say_the_same(self):
+        mine = {"loss": ["sparse_categorical_crossentropy", "mse"], "metrics": [["accuracy"], ["mae", "huber:delta=0.5"]], "loss_weights": [0.3, 2]}
+        named = {key: dict(zip(("kind", "size"), value)) for key, value in mine.items()}
+        found = []
+        for options, y in ((mine, [self.kinds, self.sizes]), (named, {"size": self.sizes, "kind": self.kinds})):
+            self.model.compile("sgd", **options)
+            logs = self.model.evaluate(self.x, y, verbose=0, return_dict=True)
+            kind, size, kinds, sizes = self.of_numpy()
+            wanted = {"loss": 0.3 * kind.mean() + 2 * size.mean(), "kind_loss": kind.mean(), "size_loss": size.mean(),
+                      "kind_accuracy": (kinds.argmax(1) == self.kinds).mean(), "size_mae": abs(sizes - self.sizes).mean()}
+            self.assertEqual(list(logs), [*wanted, "size_huber"])
+            for key, value in wanted.items():
+                self.assertAlmostEqual(logs[key], float(value), 5, key)
+            found.append(self.model.fit(self.x, y, epochs=2, batch_size=11, verbose=0, validation_split=0.3).history)
+            self.assertIn("val_size_mae", found[-1])
+            self.model = self.two()
+        self.assertEqual(*found)
+        self.assertEqual(self.model.output_names, ["kind", "size"])
+
+    def test_weights_of_examples_count_in_all_losses(self):
+        self.model.compile("sgd", loss=["sparse_categorical_crossentropy", "mse"], loss_weights={"size": 0.5})
+        loss, kind_loss, size_loss, _ = self.model.evaluate(self.x, [self.kinds, self.sizes], sample_weight=self.weights, verbose=0)
+        kind, size, _, _ = self.of_numpy()
+        self.assertAlmostEqual(kind_loss, float((kind * self.weights).mean()), 5)
+        self.assertAlmostEqual(size_loss, float((size * self.weights).mean()), 5)
+        self.assertAlmostEqual(loss, kind_loss + 0.5 * size_loss, 5)
+
+    def test_an_output_may_have_no_loss(self):
+        for loss, y in ((["sparse_categorical_crossentropy", None], [self.kinds, None]), ({"kind": "sparse_categorical_crossentropy"}, {"kind": self.kinds})):
+            self.model.compile("sgd", loss=loss)
+            loss, accuracy = self.model.train_on_batch(self.x, y)
+            self.assertEqual(self.model.evaluate(self.x, y, verbose=0, return_dict=True).keys(), {"loss", "kind_accuracy"})
+
+    def test_a_layer_makes_two_outputs(self):
+        x, z, both = layers.Input((6,), name="x"), layers.Input((6,), name="z"), layers.Dense(2, name="both")
+        model = lockstep.Model([x, z], [both(x), both(z)], device="cpu", threads=1, seed=2)
+        model.compile("sgd:learning_rate=0.5", loss="mse", loss_weights=[1, 3], metrics="none")
+        self.assertEqual(model.output_names, ["both", "both_1"])
+        kernel = model.get_weights()[0]
+        data, zeros = [self.x, self.x[::-1].copy()], numpy.zeros((11, 2), "float32")
+        loss, *_ = model.train_on_batch(data, [zeros, zeros])
+        gradient = sum(weight * one.T @ (one @ kernel) for weight, one in zip((1, 3), data)) / 11
+        self.assertAlmostEqual(loss, float(4 * ((self.x @ kernel) ** 2).mean()), 4)
+        numpy.testing.assert_allclose(model.get_weights()[0], kernel - 0.5 * gradient, atol=1e-5)
+
+    def test_replicas_are_as_one(self):
+        found = []
+        for options in ({}, {"replicas": 3, "strategy": "ring"}, {"replicas": 3, "strategy": "sharded"}):
+            self.model = self.two(**options)
+            self.model.compile("sgd:learning_rate=0.1", loss=["sparse_categorical_crossentropy", "mae"], loss_weights=[0.3, 2], metrics=["accuracy", "mse"])
+            found.append(self.model.fit(self.x, [self.kinds, self.sizes], epochs=3, batch_size=11, verbose=0).history)
+        for other in found[1:]:
+            for key, values in found[0].items():
+                numpy.testing.assert_allclose(other[key], values, atol=1e-5, err_msg=key)
+
+    def test_what_does_not_fit_is_refused_by_name(self):
+        self.model.compile("sgd", loss=["sparse_categorical_crossentropy", "mse"])
+        for y, says in (([self.kinds], "2 arrays"), (self.kinds, "kind, size"), ({"kind": self.kinds}, "'size' are missing"),
+                        ({"kind": self.kinds, "colour": self.sizes}, "no output 'colour'")):
+            with self.assertRaisesRegex(lockstep.UsageError, says):
+                self.model.fit(self.x, y, verbose=0)
+        with self.assertRaisesRegex(lockstep.UsageError, "sample_weight: expected one array"):
+            self.model.fit(self.x, [self.kinds, self.sizes], sample_weight=[self.weights, self.weights], verbose=0)
+        with self.assertRaisesRegex(lockstep.UsageError, "2 outputs"):
+            self.model.fit(self.x, [self.kinds, self.sizes], class_weight={0: 2.0}, verbose=0)
+        with self.assertRaisesRegex(lockstep.UsageError, "targets of one output"):
+            self.model.fit(lambda: iter([(self.x, (self.kinds, self.sizes))]), steps_per_epoch=1, verbose=0)
+
+
 class Generators(ModelTest):
     def batches(self, size=25):
         for at in range(0, EXAMPLES, size):
