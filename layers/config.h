@@ -92,6 +92,11 @@ bool ls_json_regularizer(const json_t *value, float *l1, float *l2);
 // layer has. What it does not know is left to ls_model_check_training.
 void ls_add_regularizers(struct ls_graph *graph, const json_t *config, uint32_t first);
 
+// Gives what a layer has made the penalty that its activity_regularizer asks for, as above. LS_BAD_INPUT,
+// logged: not in 16 bits.
+LS_STATUS ls_add_activity_regularizer(const struct ls_graph *graph, const json_t *config,
+                                      struct ls_tensor *const outputs[LS_LAYER_OUTPUTS]);
+
 // By name, or as an object in the forms of Keras 2 and 3. Missing or null: linear.
 struct ls_layer_activation ls_config_activation(struct ls_config *config, const char *key);
 extern const char *const ls_activation_names[]; // ends with NULL

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Conv2DTranspose: what a convolution does to gradients, with a kernel (rows, columns, filters,
-// channels), then the activation.
+// channels), then the activation. Conv1DTranspose: the same of sequences.
 #include "layers/convolution.h"
 
 static const char *const keys[] = {
@@ -33,15 +33,17 @@ static int64_t size_of(const struct ls_convolution *o, int axis, int64_t size)
     return o->same ? size * stride : (size - 1) * stride + (kernel > stride ? kernel : stride);
 }
 
-// x: (B, H, W, C) -> (B, OH, OW, filters)
-static enum ls_status build(struct ls_graph *graph, const struct ls_layer_call *call,
-                            struct ls_tensor **outputs)
+// x: (B, H, W, C) -> (B, OH, OW, filters), or (B, T, C) -> (B, OT, filters) as one row of an image
+static enum ls_status transpose(struct ls_graph *graph, const struct ls_layer_call *call,
+                                uint32_t axes, struct ls_tensor **outputs)
 {
     struct ls_config c = {.graph = graph, .object = call->config};
     struct ls_convolution o;
-    struct ls_tensor *arguments[3] = {ls_call_input(call)};
+    struct ls_tensor *arguments[3] = {ls_call_input(call)}, *made;
     const int64_t filters = ls_config_integer(&c, "filters", 1, LS_CONFIG_LARGEST, LS_CONFIG_NONE);
-    ls_read_convolution(&c, 2, &o);
+    ls_read_convolution(&c, axes, &o);
+    if (o.causal)
+        ls_config_fail(&c, "padding", "expected \"valid\" or \"same\", got \"causal\"");
     ls_config_null(&c, "output_padding");
     ls_config_integer(&c, "groups", 1, 1, 1); // Keras 2 writes 1
     const struct ls_initializer initializer =
@@ -49,27 +51,49 @@ static enum ls_status build(struct ls_graph *graph, const struct ls_layer_call *
     if (c.status || !arguments[0])
         return c.status;
 
+    const bool same = o.same;
+    o.same = true; // for the input may be smaller than the window
+    enum ls_status status = ls_add_image(graph, &o, arguments[0], &arguments[0]);
+    o.same = same;
+    if (status)
+        return status;
     const struct ls_shape *x = &arguments[0]->shape;
-    if (x->ndims != 4)
-        return ls_graph_fail(graph, arguments[0],
-                             "expected 4 dimensions: batch, rows, columns, channels");
     const struct ls_shape kernel = {.ndims = 4,
                                     .dims = {o.kernel[0], o.kernel[1], filters, x->dims[3]}};
     const struct ls_shape y = {
         .ndims = 4,
         .dims = {LS_BATCH, size_of(&o, 0, x->dims[1]), size_of(&o, 1, x->dims[2]), filters}};
-    const enum ls_status status =
-        ls_graph_parameter(graph, "kernel", &kernel, &initializer, &arguments[1]);
+    status = ls_add_kernel(graph, "kernel", &o, &kernel, &kernel, &initializer, &arguments[1]);
     if (status)
         return status;
     ls_pad_convolution(&o, &y); // of the convolution from y to x
-    return ls_finish_convolution(graph, &o, LS_OP_CONV2D_TRANSPOSE, arguments, filters, &y,
-                                 outputs);
+    status =
+        ls_finish_convolution(graph, &o, LS_OP_CONV2D_TRANSPOSE, arguments, filters, &y, &made);
+    return status ? status : ls_add_image_end(graph, &o, made, outputs);
+}
+
+static enum ls_status build_2d(struct ls_graph *graph, const struct ls_layer_call *call,
+                               struct ls_tensor **outputs)
+{
+    return transpose(graph, call, 2, outputs);
+}
+
+static enum ls_status build_1d(struct ls_graph *graph, const struct ls_layer_call *call,
+                               struct ls_tensor **outputs)
+{
+    return transpose(graph, call, 1, outputs);
 }
 
 const struct ls_layer_kind ls_layer_conv2d_transpose = {
     .class_name = "Conv2DTranspose",
     .summary = "transposed convolution of images",
     .keys = keys,
-    .build = build,
+    .build = build_2d,
+};
+
+const struct ls_layer_kind ls_layer_conv1d_transpose = {
+    .class_name = "Conv1DTranspose",
+    .summary = "transposed convolution of sequences",
+    .keys = keys,
+    .build = build_1d,
 };

@@ -47,22 +47,32 @@ static int64_t extent(const struct ls_convolution *o, int axis)
     return (int64_t)(o->kernel[axis] - 1) * o->attributes.dilation[axis] + 1;
 }
 
-enum ls_status ls_check_convolution(const struct ls_graph *graph, const struct ls_tensor *input,
-                                    const struct ls_convolution *o)
+enum ls_status ls_add_image(struct ls_graph *graph, const struct ls_convolution *o,
+                            struct ls_tensor *input, struct ls_tensor **out)
 {
     static const char *const names[] = {"rows", "columns"};
+    const int64_t *dims = input->shape.dims;
 
     if (input->shape.ndims != o->axes + 2)
         return ls_graph_fail(graph, input, "expected %u dimensions: batch, %s, channels",
                              o->axes + 2, o->axes == 2 ? "rows, columns" : "steps");
     for (uint32_t i = 0; i < o->axes && !o->same && !o->causal; i++) {
         const int axis = (int)(i + 2 - o->axes);
-        if (input->shape.dims[1 + i] < extent(o, axis))
+        if (dims[1 + i] < extent(o, axis))
             return ls_graph_fail(graph, input,
                                  "kernel_size: expected at least %lld %s with padding \"valid\"",
                                  (long long)extent(o, axis), o->axes == 1 ? "steps" : names[axis]);
     }
-    return LS_OK;
+    const struct ls_shape row = {.ndims = 4, .dims = {LS_BATCH, 1, dims[1], dims[2]}};
+    return ls_add_reshape(graph, input, o->axes == 1 ? &row : &input->shape, out);
+}
+
+enum ls_status ls_add_image_end(struct ls_graph *graph, const struct ls_convolution *o,
+                                struct ls_tensor *image, struct ls_tensor **out)
+{
+    const int64_t *dims = image->shape.dims;
+    const struct ls_shape sequence = {.ndims = 3, .dims = {LS_BATCH, dims[2], dims[3]}};
+    return ls_add_reshape(graph, image, o->axes == 1 ? &sequence : &image->shape, out);
 }
 
 void ls_pad_convolution(struct ls_convolution *o, const struct ls_shape *image)
@@ -84,6 +94,18 @@ enum ls_status ls_add_variable(struct ls_graph *graph, const char *name,
     if (!status)
         ls_graph_set_variable_shape(*out, variable);
     return status;
+}
+
+enum ls_status ls_add_kernel(struct ls_graph *graph, const char *name,
+                             const struct ls_convolution *o, const struct ls_shape *variable,
+                             const struct ls_shape *seen, const struct ls_initializer *initializer,
+                             struct ls_tensor **out)
+{
+    const int64_t *dims = variable->dims;
+    const struct ls_shape row = {.ndims = 3, .dims = {dims[1], dims[2], dims[3]}};
+    if (o->axes == 2 && ls_shape_equal(variable, seen))
+        return ls_graph_parameter(graph, name, seen, initializer, out);
+    return ls_add_variable(graph, name, o->axes == 1 ? &row : variable, seen, initializer, out);
 }
 
 enum ls_status ls_add_reshape(struct ls_graph *graph, struct ls_tensor *input,
@@ -139,18 +161,6 @@ static enum ls_status read_options(const struct ls_graph *graph, const json_t *o
     return c.status;
 }
 
-static enum ls_status add_kernel(struct ls_graph *graph, const struct kernel_options *o,
-                                 int64_t channels, struct ls_tensor **out)
-{
-    const int32_t *kernel = o->convolution.kernel;
-    const struct ls_shape seen = {.ndims = 4, .dims = {kernel[0], kernel[1], channels, o->filters}};
-    const struct ls_shape variable = {.ndims = 3, .dims = {kernel[1], channels, o->filters}};
-
-    if (o->convolution.axes == 2)
-        return ls_graph_parameter(graph, "kernel", &seen, &o->initializer, out);
-    return ls_add_variable(graph, "kernel", &variable, &seen, &o->initializer, out);
-}
-
 // x: (B, H, W, C) -> (B, OH, OW, filters), or (B, T, C) -> (B, OT, filters) as one row of an image
 enum ls_status ls_build_convolution(struct ls_graph *graph, const struct ls_layer_call *call,
                                     uint32_t axes, struct ls_tensor **outputs)
@@ -160,30 +170,23 @@ enum ls_status ls_build_convolution(struct ls_graph *graph, const struct ls_laye
     enum ls_status status = read_options(graph, call->config, axes, &o);
     if (status || !input)
         return status;
-    status = ls_check_convolution(graph, input, &o.convolution);
+    status = ls_add_image(graph, &o.convolution, input, &arguments[0]);
     if (status)
         return status;
 
-    const int64_t channels = input->shape.dims[axes + 1];
-    const int32_t groups = o.convolution.attributes.groups;
-    if (channels % groups != 0)
+    const struct ls_shape *image = &arguments[0]->shape;
+    const int32_t groups = o.convolution.attributes.groups, *kernel = o.convolution.kernel;
+    if (image->dims[3] % groups != 0)
         return ls_graph_fail(graph, input, "groups: %lld channels cannot be split into %d groups",
-                             (long long)channels, groups);
-    status = add_kernel(graph, &o, channels / groups, &arguments[1]);
-    struct ls_shape image = input->shape;
-    if (axes == 1)
-        image = (struct ls_shape){.ndims = 4, .dims = {LS_BATCH, 1, image.dims[1], channels}};
-    if (!status)
-        status = ls_add_reshape(graph, input, &image, &arguments[0]);
+                             (long long)image->dims[3], groups);
+    const struct ls_shape shape = {
+        .ndims = 4, .dims = {kernel[0], kernel[1], image->dims[3] / groups, o.filters}};
+    status = ls_add_kernel(graph, "kernel", &o.convolution, &shape, &shape, &o.initializer,
+                           &arguments[1]);
     if (status)
         return status;
-    ls_pad_convolution(&o.convolution, &image);
+    ls_pad_convolution(&o.convolution, image);
     status =
         ls_finish_convolution(graph, &o.convolution, LS_OP_CONV2D, arguments, o.filters, NULL, &y);
-    if (status || axes == 2) {
-        *outputs = y;
-        return status;
-    }
-    const struct ls_shape sequence = {.ndims = 3, .dims = {LS_BATCH, y->shape.dims[2], o.filters}};
-    return ls_add_reshape(graph, y, &sequence, outputs);
+    return status ? status : ls_add_image_end(graph, &o.convolution, y, outputs);
 }

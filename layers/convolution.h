@@ -17,9 +17,13 @@ struct ls_convolution {
 
 // The options that all of them have, for one or two axes.
 void ls_read_convolution(struct ls_config *config, uint32_t axes, struct ls_convolution *out);
-// Whether the input has the dimensions, and with padding "valid" is not smaller than the window.
-LS_STATUS ls_check_convolution(const struct ls_graph *graph, const struct ls_tensor *input,
-                               const struct ls_convolution *o);
+// The input as an image (B,H,W,C), a sequence as one row; it must have the dimensions, and with
+// padding "valid" not be smaller than the window.
+LS_STATUS ls_add_image(struct ls_graph *graph, const struct ls_convolution *o,
+                       struct ls_tensor *input, struct ls_tensor **out);
+// What was made of the image, as the layer's input was: for one axis a sequence.
+LS_STATUS ls_add_image_end(struct ls_graph *graph, const struct ls_convolution *o,
+                           struct ls_tensor *image, struct ls_tensor **out);
 // Writes the padding for an input of (B, H, W, C).
 void ls_pad_convolution(struct ls_convolution *o, const struct ls_shape *image);
 
@@ -27,6 +31,10 @@ void ls_pad_convolution(struct ls_convolution *o, const struct ls_shape *image);
 LS_STATUS ls_add_variable(struct ls_graph *graph, const char *name, const struct ls_shape *variable,
                           const struct ls_shape *seen, const struct ls_initializer *initializer,
                           struct ls_tensor **out);
+// A kernel that Keras has as `variable`, for one axis without its first size, which is 1.
+LS_STATUS ls_add_kernel(struct ls_graph *graph, const char *name, const struct ls_convolution *o,
+                        const struct ls_shape *variable, const struct ls_shape *seen,
+                        const struct ls_initializer *initializer, struct ls_tensor **out);
 // The same elements in another shape.
 LS_STATUS ls_add_reshape(struct ls_graph *graph, struct ls_tensor *input,
                          const struct ls_shape *shape, struct ls_tensor **out);

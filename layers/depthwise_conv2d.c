@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // DepthwiseConv2D: each channel by itself, with depth_multiplier filters; a convolution of as many
 // groups as channels. SeparableConv2D mixes the channels after that, with a kernel of one row and
-// column.
+// column. DepthwiseConv1D, SeparableConv1D: the same of sequences.
 #include "layers/convolution.h"
 
 static const char *const depthwise_keys[] = {
@@ -51,9 +51,9 @@ struct options {
     struct ls_initializer depthwise, pointwise;
 };
 
-static void read_options(struct ls_config *c, struct options *o)
+static void read_options(struct ls_config *c, uint32_t axes, struct options *o)
 {
-    ls_read_convolution(c, 2, &o->convolution);
+    ls_read_convolution(c, axes, &o->convolution);
     o->multiplier = ls_config_integer(c, "depth_multiplier", 1, LS_CONFIG_LARGEST, 1);
     ls_config_integer(c, "groups", 1, 1, 1); // Keras 2 writes 1
     o->depthwise = ls_config_initializer(c, "depthwise_initializer", "glorot_uniform");
@@ -61,9 +61,9 @@ static void read_options(struct ls_config *c, struct options *o)
 
 // The kernel (KH, KW, C, multiplier), of which filter c multiplier + m is [.., .., c, m].
 static enum ls_status add_depthwise(struct ls_graph *graph, const char *name, struct options *o,
-                                    const struct ls_tensor *input, struct ls_tensor **out)
+                                    const struct ls_tensor *image, struct ls_tensor **out)
 {
-    const int64_t channels = input->shape.dims[3];
+    const int64_t channels = image->shape.dims[3];
     const int32_t *kernel = o->convolution.kernel;
     const struct ls_shape variable = {.ndims = 4,
                                       .dims = {kernel[0], kernel[1], channels, o->multiplier}};
@@ -71,42 +71,42 @@ static enum ls_status add_depthwise(struct ls_graph *graph, const char *name, st
                                   .dims = {kernel[0], kernel[1], 1, channels * o->multiplier}};
 
     o->convolution.attributes.groups = (int32_t)channels;
-    ls_pad_convolution(&o->convolution, &input->shape);
-    return ls_add_variable(graph, name, &variable, &seen, &o->depthwise, out);
+    ls_pad_convolution(&o->convolution, &image->shape);
+    return ls_add_kernel(graph, name, &o->convolution, &variable, &seen, &o->depthwise, out);
 }
 
-// x: (B, H, W, C) -> (B, OH, OW, C multiplier)
-static enum ls_status build_depthwise(struct ls_graph *graph, const struct ls_layer_call *call,
-                                      struct ls_tensor **outputs)
+// x: (B, H, W, C) -> (B, OH, OW, C multiplier), or (B, T, C) -> (B, OT, C multiplier)
+static enum ls_status depthwise(struct ls_graph *graph, const struct ls_layer_call *call,
+                                uint32_t axes, struct ls_tensor **outputs)
 {
     struct ls_config c = {.graph = graph, .object = call->config};
     struct options o;
-    read_options(&c, &o);
-    struct ls_tensor *arguments[3] = {ls_call_input(call)};
+    read_options(&c, axes, &o);
+    struct ls_tensor *arguments[3] = {ls_call_input(call)}, *y;
     if (c.status || !arguments[0])
         return c.status;
-    enum ls_status status = ls_check_convolution(graph, arguments[0], &o.convolution);
+    enum ls_status status = ls_add_image(graph, &o.convolution, arguments[0], &arguments[0]);
     if (!status)
         status = add_depthwise(graph, "kernel", &o, arguments[0], &arguments[1]);
-    if (status)
-        return status;
-    return ls_finish_convolution(graph, &o.convolution, LS_OP_CONV2D, arguments,
-                                 arguments[0]->shape.dims[3] * o.multiplier, NULL, outputs);
+    if (!status)
+        status = ls_finish_convolution(graph, &o.convolution, LS_OP_CONV2D, arguments,
+                                       arguments[0]->shape.dims[3] * o.multiplier, NULL, &y);
+    return status ? status : ls_add_image_end(graph, &o.convolution, y, outputs);
 }
 
-// x: (B, H, W, C) -> (B, OH, OW, filters)
-static enum ls_status build_separable(struct ls_graph *graph, const struct ls_layer_call *call,
-                                      struct ls_tensor **outputs)
+// x: (B, H, W, C) -> (B, OH, OW, filters), or (B, T, C) -> (B, OT, filters)
+static enum ls_status separable(struct ls_graph *graph, const struct ls_layer_call *call,
+                                uint32_t axes, struct ls_tensor **outputs)
 {
     struct ls_config c = {.graph = graph, .object = call->config};
     struct options o;
-    read_options(&c, &o);
+    read_options(&c, axes, &o);
     o.filters = ls_config_integer(&c, "filters", 1, LS_CONFIG_LARGEST, LS_CONFIG_NONE);
     o.pointwise = ls_config_initializer(&c, "pointwise_initializer", "glorot_uniform");
-    struct ls_tensor *arguments[3] = {ls_call_input(call)};
+    struct ls_tensor *arguments[3] = {ls_call_input(call)}, *y;
     if (c.status || !arguments[0])
         return c.status;
-    enum ls_status status = ls_check_convolution(graph, arguments[0], &o.convolution);
+    enum ls_status status = ls_add_image(graph, &o.convolution, arguments[0], &arguments[0]);
     if (!status)
         status = add_depthwise(graph, "depthwise_kernel", &o, arguments[0], &arguments[1]);
     if (!status)
@@ -116,25 +116,65 @@ static enum ls_status build_separable(struct ls_graph *graph, const struct ls_la
         return status;
     const struct ls_shape pointwise = {.ndims = 4,
                                        .dims = {1, 1, arguments[0]->shape.dims[3], o.filters}};
-    status = ls_graph_parameter(graph, "pointwise_kernel", &pointwise, &o.pointwise, &arguments[1]);
+    status = ls_add_kernel(graph, "pointwise_kernel", &o.convolution, &pointwise, &pointwise,
+                           &o.pointwise, &arguments[1]);
     if (status)
         return status;
     o.convolution.attributes =
         (struct ls_op_attributes){.strides = {1, 1}, .dilation = {1, 1}, .groups = 1};
-    return ls_finish_convolution(graph, &o.convolution, LS_OP_CONV2D, arguments, o.filters, NULL,
-                                 outputs);
+    status =
+        ls_finish_convolution(graph, &o.convolution, LS_OP_CONV2D, arguments, o.filters, NULL, &y);
+    return status ? status : ls_add_image_end(graph, &o.convolution, y, outputs);
+}
+
+static enum ls_status build_depthwise2d(struct ls_graph *graph, const struct ls_layer_call *call,
+                                        struct ls_tensor **outputs)
+{
+    return depthwise(graph, call, 2, outputs);
+}
+
+static enum ls_status build_depthwise1d(struct ls_graph *graph, const struct ls_layer_call *call,
+                                        struct ls_tensor **outputs)
+{
+    return depthwise(graph, call, 1, outputs);
+}
+
+static enum ls_status build_separable2d(struct ls_graph *graph, const struct ls_layer_call *call,
+                                        struct ls_tensor **outputs)
+{
+    return separable(graph, call, 2, outputs);
+}
+
+static enum ls_status build_separable1d(struct ls_graph *graph, const struct ls_layer_call *call,
+                                        struct ls_tensor **outputs)
+{
+    return separable(graph, call, 1, outputs);
 }
 
 const struct ls_layer_kind ls_layer_depthwise_conv2d = {
     .class_name = "DepthwiseConv2D",
     .summary = "convolution of each channel by itself",
     .keys = depthwise_keys,
-    .build = build_depthwise,
+    .build = build_depthwise2d,
 };
 
 const struct ls_layer_kind ls_layer_separable_conv2d = {
     .class_name = "SeparableConv2D",
     .summary = "convolution of each channel by itself, then of the channels",
     .keys = separable_keys,
-    .build = build_separable,
+    .build = build_separable2d,
+};
+
+const struct ls_layer_kind ls_layer_depthwise_conv1d = {
+    .class_name = "DepthwiseConv1D",
+    .summary = "convolution of each channel of a sequence by itself",
+    .keys = depthwise_keys,
+    .build = build_depthwise1d,
+};
+
+const struct ls_layer_kind ls_layer_separable_conv1d = {
+    .class_name = "SeparableConv1D",
+    .summary = "convolution of each channel of a sequence by itself, then of the channels",
+    .keys = separable_keys,
+    .build = build_separable1d,
 };

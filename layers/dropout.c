@@ -6,8 +6,7 @@
 
 static const char *const keys[] = {"rate", "seed", "noise_shape", NULL};
 
-// Fills axes[i] with 1 where one draw is for all along dimension i.
-static void read_noise_shape(struct ls_config *config, const struct ls_tensor *input, int32_t *axes)
+void ls_config_noise_shape(struct ls_config *config, const struct ls_tensor *input, int32_t *axes)
 {
     const json_t *list = json_object_get(config->object, "noise_shape");
     char text[64];
@@ -34,23 +33,14 @@ static enum ls_status build(struct ls_graph *graph, const struct ls_layer_call *
 {
     struct ls_config c = {.graph = graph, .object = call->config};
     struct ls_tensor *input = ls_call_input(call);
-    const double rate = ls_config_number(&c, "rate", 0, 1, 0);
+    const double rate = ls_config_rate(&c, "rate");
+    struct ls_op_attributes attributes = {0};
 
-    if (!json_object_get(call->config, "rate"))
-        ls_config_fail(&c, "rate", "expected a number from 0 to 1, got nothing");
-    if ((float)rate >= 1)
-        ls_config_fail(&c, "rate", "1 would drop everything; expected a number below 1");
     ls_config_seed(&c);
-    struct ls_op_attributes attributes = {.rate = (float)rate};
-    read_noise_shape(&c, input, attributes.axes);
+    ls_config_noise_shape(&c, input, attributes.axes);
     if (c.status || !input)
         return c.status;
-    if ((float)rate == 0 || call->inference) {
-        *outputs = input;
-        return LS_OK;
-    }
-    attributes.key = graph->dropout_count++;
-    return ls_graph_add(graph, LS_OP_DROPOUT, &attributes, &input, 1, NULL, outputs);
+    return ls_add_random(graph, LS_OP_DROPOUT, rate, call->inference, attributes, input, outputs);
 }
 
 const struct ls_layer_kind ls_layer_dropout = {

@@ -26,6 +26,12 @@ extern const struct ls_layer_kind ls_layer_max_pooling1d, ls_layer_average_pooli
 extern const struct ls_layer_kind ls_layer_simple_rnn, ls_layer_lstm, ls_layer_gru, ls_layer_rnn,
     ls_layer_bidirectional, ls_layer_time_distributed, ls_layer_masking;
 
+extern const struct ls_layer_kind ls_layer_activity_regularization, ls_layer_unit_normalization,
+    ls_layer_rms_normalization, ls_layer_alpha_dropout, ls_layer_gaussian_dropout,
+    ls_layer_spatial_dropout1d, ls_layer_spatial_dropout3d, ls_layer_dot, ls_layer_attention,
+    ls_layer_additive_attention, ls_layer_grouped_query_attention, ls_layer_einsum_dense,
+    ls_layer_separable_conv1d, ls_layer_depthwise_conv1d, ls_layer_conv1d_transpose;
+
 // The mask of a call: its argument `mask`, by name or at this position, which functional models of
 // Keras 3 have, else that of its only input, for Keras passes none by itself where there are
 // several; NULL: none.
@@ -39,6 +45,30 @@ struct ls_inner_layer {
 };
 struct ls_inner_layer ls_config_inner(struct ls_config *config, const char *key,
                                       const json_t *value);
+
+// The name by which Keras writes a class that it also exports by another one: MaxPool2D is
+// MaxPooling2D. Other names stay as they are.
+const char *ls_layer_class(const char *name);
+
+// Axes that a configuration names, one or a list, as bits; none is the first. 0: refused.
+uint32_t ls_config_axes(struct ls_config *config, const char *key, const struct ls_tensor *x);
+// The sum (function) over axes that are bits, which stay as dimensions of size 1.
+LS_STATUS ls_add_reduction(struct ls_graph *graph, uint32_t function, uint32_t axes,
+                           struct ls_tensor *x, struct ls_tensor **out);
+// Dimension i of the result is dimension order[i] of x; x itself where that is the same.
+LS_STATUS ls_add_transposition(struct ls_graph *graph, const int32_t order[LS_MAX_DIMS],
+                               struct ls_tensor *x, struct ls_tensor **out);
+// x / max(norm, least) along axes that are bits.
+LS_STATUS ls_add_unit(struct ls_graph *graph, uint32_t axes, double least, struct ls_tensor *x,
+                      struct ls_tensor **out);
+// dropout or noise on x in training; x itself where nothing is random.
+LS_STATUS ls_add_random(struct ls_graph *graph, uint32_t op, double rate, bool inference,
+                        struct ls_op_attributes attributes, struct ls_tensor *x,
+                        struct ls_tensor **out);
+// A rate, from 0 to below 1, that must be there.
+double ls_config_rate(struct ls_config *config, const char *key);
+// noise_shape of dropout: fills axes[i] with 1 where one draw is for all along dimension i.
+void ls_config_noise_shape(struct ls_config *config, const struct ls_tensor *input, int32_t *axes);
 
 // a (function) b, enum ls_pair_function, with numpy's broadcasting; either may be a parameter.
 LS_STATUS ls_add_pair(struct ls_graph *graph, uint32_t function, struct ls_tensor *a,

@@ -381,6 +381,8 @@ static enum ls_status build_layer(const struct run *run, struct use *use)
         status = pass_mask(graph, layer->kind, use);
     if (!status)
         ls_add_regularizers(graph, c.object, first);
+    if (!status && layer->kind != &ls_layer_activity_regularization) // which has its own
+        status = ls_add_activity_regularizer(graph, c.object, use->outputs);
     if (!status && use->outputs[0])
         ls_graph_end_layer(graph, use->outputs[0]);
 

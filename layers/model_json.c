@@ -241,7 +241,9 @@ static enum ls_status read_layer(const struct ls_model_json *model, size_t index
             ls_json_text(object, text, sizeof(text)));
     layer->object = object;
     layer->config = config;
-    layer->class_name = json_string_value(class_name);
+    layer->class_name = ls_json_is_operation(object)
+                            ? json_string_value(class_name)
+                            : ls_layer_class(json_string_value(class_name));
     layer->custom = ls_json_is_custom(object);
     layer->kind = is_model ? NULL : find_kind(layer);
     if (!is_model && (!layer->kind || layer->custom)) {

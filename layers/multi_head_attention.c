@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // MultiHeadAttention: queries, keys and values are projected into heads, each head attends by
 // itself, and the heads are projected to the output. The four projections are dense layers, whose
-// kernels Keras has as (inputs, heads, size).
+// kernels Keras has as (inputs, heads, size). GroupedQueryAttention has fewer heads of keys and
+// values than of queries, and each is for several of these.
 #include "layers/convolution.h"
 
 static const char *const keys[] = {
@@ -25,6 +26,24 @@ static const char *const keys[] = {
     "query_shape", // Keras 2 writes what the layer was built with
     "key_shape",
     "value_shape",
+    NULL,
+};
+static const char *const grouped_keys[] = {
+    "head_dim",
+    "num_query_heads",
+    "num_key_value_heads",
+    "dropout",
+    "use_bias",
+    "sliding_window",
+    "flash_attention",
+    "kernel_initializer",
+    "bias_initializer",
+    "kernel_regularizer",
+    "bias_regularizer",
+    "kernel_constraint",
+    "bias_constraint",
+    "use_gate",
+    "seed",
     NULL,
 };
 static const char *const arguments[] = {
@@ -80,6 +99,22 @@ static void check_axes(struct ls_config *c)
                        ls_json_text(value, text, sizeof(text)));
 }
 
+// What both layers have.
+static void read_common(struct ls_config *c, struct options *o)
+{
+    const double rate = ls_config_number(c, "dropout", 0, 1, 0);
+    if ((float)rate >= 1)
+        ls_config_fail(c, "dropout", "1 would drop everything; expected a number below 1");
+    o->attributes.rate = (float)rate;
+    o->use_bias = ls_config_boolean(c, "use_bias", true);
+    o->kernel = ls_config_initializer(c, "kernel_initializer", "glorot_uniform");
+    o->bias = ls_config_initializer(c, "bias_initializer", "zeros");
+    ls_config_null(c, "sliding_window");
+    if (ls_config_boolean(c, "use_gate", false))
+        ls_config_fail(c, "use_gate", "a gate is not supported; set it to false");
+    ls_config_seed(c);
+}
+
 static void read_options(struct ls_config *c, struct options *o)
 {
     const json_t *value_dim = json_object_get(c->object, "value_dim");
@@ -89,19 +124,9 @@ static void read_options(struct ls_config *c, struct options *o)
     o->value_dim = o->key_dim;
     if (value_dim && !json_is_null(value_dim))
         o->value_dim = ls_config_integer(c, "value_dim", 1, LS_CONFIG_LARGEST, LS_CONFIG_NONE);
-    const double rate = ls_config_number(c, "dropout", 0, 1, 0);
-    if ((float)rate >= 1)
-        ls_config_fail(c, "dropout", "1 would drop everything; expected a number below 1");
-    o->attributes.rate = (float)rate;
-    o->use_bias = ls_config_boolean(c, "use_bias", true);
     o->output = read_output(c);
     check_axes(c);
-    o->kernel = ls_config_initializer(c, "kernel_initializer", "glorot_uniform");
-    o->bias = ls_config_initializer(c, "bias_initializer", "zeros");
-    ls_config_null(c, "sliding_window");
-    if (ls_config_boolean(c, "use_gate", false))
-        ls_config_fail(c, "use_gate", "a gate is not supported; set it to false");
-    ls_config_seed(c);
+    read_common(c, o);
 }
 
 // Refuses what a call must not pass, and reads the others.
@@ -166,13 +191,36 @@ static enum ls_status project(struct ls_graph *graph, const struct options *o, c
 
 // The same, as heads (B, T, heads, size).
 static enum ls_status project_heads(struct ls_graph *graph, const struct options *o,
-                                    const char *name, struct ls_tensor *x, int64_t size,
-                                    struct ls_tensor **out)
+                                    const char *name, struct ls_tensor *x, int64_t heads,
+                                    int64_t size, struct ls_tensor **out)
 {
-    const struct ls_shape heads = {.ndims = 4,
-                                   .dims = {LS_BATCH, x->shape.dims[1], o->heads, size}};
-    const enum ls_status status = project(graph, o, name, x, o->heads, size, out);
-    return status ? status : ls_add_reshape(graph, *out, &heads, out);
+    const struct ls_shape shape = {.ndims = 4, .dims = {LS_BATCH, x->shape.dims[1], heads, size}};
+    const enum ls_status status = project(graph, o, name, x, heads, size, out);
+    return status ? status : ls_add_reshape(graph, *out, &shape, out);
+}
+
+// heads[0] attends to heads[1] and [2]; the projection to the output, as wide as the query.
+static enum ls_status attend(struct ls_graph *graph, const struct ls_layer_call *call,
+                             struct options *o, bool causal, const struct ls_shape *query,
+                             struct ls_tensor *heads[3], struct ls_tensor **outputs)
+{
+    const struct ls_shape together = {.ndims = 3,
+                                      .dims = {LS_BATCH, query->dims[1], o->heads * o->value_dim}};
+    struct ls_tensor *y;
+
+    o->attributes.causal = causal;
+    if (call->inference)
+        o->attributes.rate = 0;
+    else if (o->attributes.rate > 0)
+        o->attributes.key = graph->dropout_count++;
+    enum ls_status status =
+        ls_graph_add(graph, LS_OP_ATTENTION, &o->attributes, heads, 3, NULL, &y);
+    if (!status)
+        status = ls_add_reshape(graph, y, &together, &y);
+    if (status)
+        return status;
+    return project(graph, o, "attention_output", y, o->output ? o->output : query->dims[2], 0,
+                   outputs);
 }
 
 // query (B, T, ..), value and key (B, S, ..) -> (B, T, output)
@@ -181,36 +229,82 @@ static enum ls_status build(struct ls_graph *graph, const struct ls_layer_call *
 {
     struct ls_config c = {.graph = graph, .object = call->config};
     struct options o = {.heads = 0};
-    struct ls_tensor *inputs[3] = {NULL}, *heads[3] = {NULL}, *y = NULL;
+    struct ls_tensor *inputs[3] = {NULL}, *heads[3] = {NULL};
     bool causal = false;
     read_options(&c, &o);
     if (c.status || !call->inputs)
         return c.status;
     enum ls_status status = read_call(graph, call, inputs, &causal);
     if (!status)
-        status = project_heads(graph, &o, "query", inputs[0], o.key_dim, &heads[0]);
+        status = project_heads(graph, &o, "query", inputs[0], o.heads, o.key_dim, &heads[0]);
     if (!status)
-        status = project_heads(graph, &o, "key", inputs[2], o.key_dim, &heads[1]);
+        status = project_heads(graph, &o, "key", inputs[2], o.heads, o.key_dim, &heads[1]);
     if (!status)
-        status = project_heads(graph, &o, "value", inputs[1], o.value_dim, &heads[2]);
-    if (status)
-        return status;
+        status = project_heads(graph, &o, "value", inputs[1], o.heads, o.value_dim, &heads[2]);
+    return status ? status : attend(graph, call, &o, causal, &inputs[0]->shape, heads, outputs);
+}
 
-    const struct ls_shape *query = &inputs[0]->shape;
-    const struct ls_shape together = {.ndims = 3,
-                                      .dims = {LS_BATCH, query->dims[1], o.heads * o.value_dim}};
-    o.attributes.causal = causal;
-    if (call->inference)
-        o.attributes.rate = 0;
-    else if (o.attributes.rate > 0)
-        o.attributes.key = graph->dropout_count++;
-    status = ls_graph_add(graph, LS_OP_ATTENTION, &o.attributes, heads, 3, NULL, &y);
+// ---- GroupedQueryAttention ----
+
+// Each of the heads (B, S, fewer, size) `times` in a row: times a one for each, by broadcasting.
+static enum ls_status repeat_heads(struct ls_graph *graph, const char *name, int64_t times,
+                                   struct ls_tensor *heads, struct ls_tensor **out)
+{
+    const int64_t *dims = heads->shape.dims;
+    const struct ls_shape apart = {.ndims = 5, .dims = {LS_BATCH, dims[1], dims[2], 1, dims[3]}},
+                          all = {.ndims = 4, .dims = {LS_BATCH, dims[1], dims[2] * times, dims[3]}},
+                          column = {.ndims = 2, .dims = {times, 1}};
+    struct ls_tensor *ones;
+
+    *out = heads;
+    if (times == 1)
+        return LS_OK;
+    enum ls_status status = ls_graph_constant(graph, name, &column, 1, &ones);
     if (!status)
-        status = ls_add_reshape(graph, y, &together, &y);
-    if (status)
-        return status;
-    return project(graph, &o, "attention_output", y, o.output ? o.output : query->dims[2], 0,
-                   outputs);
+        status = ls_add_reshape(graph, heads, &apart, out);
+    if (!status)
+        status = ls_add_pair(graph, LS_PAIR_MULTIPLY, *out, ones, out);
+    return status ? status : ls_add_reshape(graph, *out, &all, out);
+}
+
+static int64_t read_group_options(struct ls_config *c, struct options *o)
+{
+    const int64_t size = ls_config_integer(c, "head_dim", 1, LS_CONFIG_LARGEST, LS_CONFIG_NONE);
+    const int64_t fewer =
+        ls_config_integer(c, "num_key_value_heads", 1, LS_CONFIG_LARGEST, LS_CONFIG_NONE);
+
+    o->heads = ls_config_integer(c, "num_query_heads", 1, LS_CONFIG_LARGEST, LS_CONFIG_NONE);
+    o->key_dim = o->value_dim = size;
+    read_common(c, o);
+    if (!c->status && o->heads % fewer != 0)
+        ls_config_fail(c, "num_query_heads",
+                       "expected a multiple of num_key_value_heads, %lld, got %lld",
+                       (long long)fewer, (long long)o->heads);
+    return fewer;
+}
+
+static enum ls_status build_grouped(struct ls_graph *graph, const struct ls_layer_call *call,
+                                    struct ls_tensor **outputs)
+{
+    struct ls_config c = {.graph = graph, .object = call->config};
+    struct options o = {.heads = 0};
+    struct ls_tensor *inputs[3] = {NULL}, *heads[3] = {NULL};
+    bool causal = false;
+    const int64_t fewer = read_group_options(&c, &o);
+    if (c.status || !call->inputs)
+        return c.status;
+    enum ls_status status = read_call(graph, call, inputs, &causal);
+    if (!status)
+        status = project_heads(graph, &o, "query", inputs[0], o.heads, o.key_dim, &heads[0]);
+    if (!status)
+        status = project_heads(graph, &o, "key", inputs[2], fewer, o.key_dim, &heads[1]);
+    if (!status)
+        status = project_heads(graph, &o, "value", inputs[1], fewer, o.key_dim, &heads[2]);
+    if (!status)
+        status = repeat_heads(graph, "key_ones", o.heads / fewer, heads[1], &heads[1]);
+    if (!status)
+        status = repeat_heads(graph, "value_ones", o.heads / fewer, heads[2], &heads[2]);
+    return status ? status : attend(graph, call, &o, causal, &inputs[0]->shape, heads, outputs);
 }
 
 const struct ls_layer_kind ls_layer_multi_head_attention = {
@@ -222,4 +316,15 @@ const struct ls_layer_kind ls_layer_multi_head_attention = {
     .keys = keys,
     .arguments = arguments,
     .build = build,
+};
+
+const struct ls_layer_kind ls_layer_grouped_query_attention = {
+    .class_name = "GroupedQueryAttention",
+    .summary = "attention of heads that share keys and values",
+    .mask = LS_MASK_REFUSED,
+    .least_inputs = 2,
+    .most_inputs = 7, // masks are refused by name
+    .keys = grouped_keys,
+    .arguments = arguments,
+    .build = build_grouped,
 };

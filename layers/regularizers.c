@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Regularizers l1, l2 and l1_l2: by name, or as an object in the forms of Keras 2 and 3.
-#include "layers/config.h"
+// Regularizers l1, l2 and l1_l2: by name, or as an object in the forms of Keras 2 and 3; of variables, and
+// of what layers make, which ActivityRegularization does and nothing else.
+#include "layers/kinds.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -72,3 +73,56 @@ void ls_add_regularizers(struct ls_graph *graph, const json_t *config, uint32_t 
         }
     }
 }
+
+// ---- Activities ----
+
+// As Keras 3: all elements of the batch are added up. It is only called several times, on other
+// tensors, or adds up what several layers ask for.
+static enum ls_status add_activity(const struct ls_graph *graph, struct ls_tensor *output, float l1,
+                                   float l2)
+{
+    if (output->dtype != LS_F32)
+        return ls_graph_fail(graph, output,
+                             "activity_regularizer: only of float32; set the layer's dtype to "
+                             "\"float32\"");
+    output->l1 += l1;
+    output->l2 += l2;
+    return LS_OK;
+}
+
+enum ls_status ls_add_activity_regularizer(const struct ls_graph *graph, const json_t *config,
+                                           struct ls_tensor *const outputs[LS_LAYER_OUTPUTS])
+{
+    const json_t *value = json_object_get(config, "activity_regularizer");
+    enum ls_status status = LS_OK;
+    float l1, l2;
+
+    if (!value || !ls_json_regularizer(value, &l1, &l2))
+        return LS_OK;
+    for (uint32_t i = 0; i < LS_LAYER_OUTPUTS && outputs[i] && !status; i++)
+        status = add_activity(graph, outputs[i], l1, l2);
+    return status;
+}
+
+static const char *const keys[] = {"l1", "l2", NULL};
+
+static enum ls_status build(struct ls_graph *graph, const struct ls_layer_call *call,
+                            struct ls_tensor **outputs)
+{
+    struct ls_config c = {.graph = graph, .object = call->config};
+    const double l1 = ls_config_number(&c, "l1", 0, 1e30, 0),
+                 l2 = ls_config_number(&c, "l2", 0, 1e30, 0);
+
+    if (c.status || !call->inputs)
+        return c.status;
+    outputs[0] = call->inputs[0];
+    return add_activity(graph, outputs[0], (float)l1, (float)l2);
+}
+
+const struct ls_layer_kind ls_layer_activity_regularization = {
+    .class_name = "ActivityRegularization",
+    .summary = "adds a penalty of its input to the loss",
+    .mask = LS_MASK_PASSES,
+    .keys = keys,
+    .build = build,
+};

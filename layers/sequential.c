@@ -129,8 +129,7 @@ static enum ls_status put_shape(json_t *config, const struct ls_layer *layer)
 // Conv1D and others have numbers where those of images have pairs.
 static bool is_of_sequences(const struct ls_layer *layer)
 {
-    const size_t length = strlen(layer->class_name);
-    return length > 2 && strcmp(layer->class_name + length - 2, "1D") == 0;
+    return strstr(layer->class_name, "1D") != NULL;
 }
 
 static enum ls_status put_pairs(json_t *config, const struct ls_layer *layer)

@@ -76,6 +76,7 @@ static const struct ls_layer_kind *find_kind(struct ls_config *c, const char *cl
 {
     if (!class_name)
         return NULL;
+    class_name = ls_layer_class(class_name);
     const struct ls_layer_kind *kind = find(of_features, class_name);
     kind = kind ? kind : find(of_steps, class_name);
     if (!kind)

@@ -21,11 +21,12 @@ static bool ends_with(const char *text, const char *suffix)
     return length > rest && strcmp(text + length - rest, suffix) == 0;
 }
 
-static bool is_refused(const char *key, const json_t *value)
+// `inside`: of a layer inside another one, whose outputs are not the model's.
+static bool is_refused(const char *key, const json_t *value, bool inside)
 {
     float l1, l2;
     if (ends_with(key, "_regularizer") && ls_json_regularizer(value, &l1, &l2))
-        return strcmp(key, "activity_regularizer") == 0; // the others are part of the loss
+        return inside && strcmp(key, "activity_regularizer") == 0; // the others are in the loss
     return !json_is_null(value) &&
            (ends_with(key, "_regularizer") || ends_with(key, "_constraint"));
 }
@@ -43,7 +44,7 @@ static const char *value_name(const json_t *value, char *text, size_t bytes)
 }
 
 // `where`: "layer 'dense' (Dense)", or "the model".
-static void check(struct search *search, const char *where, const json_t *config)
+static void check(struct search *search, const char *where, const json_t *config, bool inside)
 {
     const char *key;
     json_t *value;
@@ -51,7 +52,7 @@ static void check(struct search *search, const char *where, const json_t *config
 
     json_object_foreach((json_t *)config, key, value)
     {
-        if (!is_refused(key, value))
+        if (!is_refused(key, value, inside))
             continue;
         search->of_loss += ends_with(key, "_regularizer");
         if (++search->problems > LS_GRAPH_PROBLEMS || search->silent)
@@ -73,12 +74,12 @@ static void check_inside(struct search *search, const char *where, const json_t 
 
     for (const char *const *key = inside; *key; key++) {
         const json_t *inner = json_object_get(json_object_get(config, *key), "config");
-        check(search, where, inner);
+        check(search, where, inner, true);
         if (inner)
             check_inside(search, where, inner);
     }
     json_array_foreach(json_object_get(config, "cells"), index, cell)
-        check(search, where, json_object_get(cell, "config"));
+        check(search, where, json_object_get(cell, "config"), true);
 }
 
 // `path`: "outer/inner/" of a model inside the model, else "".
@@ -90,7 +91,7 @@ static void check_all(struct search *search, const json_t *model, const char *pa
     size_t index;
 
     if (path[0] == '\0')
-        check(search, "the model", config);
+        check(search, "the model", config, true);
     json_array_foreach((json_t *)layers, index, layer)
     {
         const json_t *options = json_object_get(layer, "config");
@@ -101,7 +102,7 @@ static void check_all(struct search *search, const json_t *model, const char *pa
             snprintf(where, sizeof(where), "layer '%s%.100s' (%.100s)", path, name, class_name);
         else
             snprintf(where, sizeof(where), "layer %s%zu (%.100s)", path, index, class_name);
-        check(search, where, options);
+        check(search, where, options, false);
         check_inside(search, where, options);
         // A path that is too long is cut: it is only shown, and such a model is refused anyway.
         if (class_name && ls_is_model_class(class_name) &&

@@ -430,6 +430,7 @@ void ls_graph_set_variable_shape(struct ls_tensor *parameter, const struct ls_sh
     assert(parameter->role == LS_ROLE_PARAMETER);
     assert(ls_shape_elements(variable, 1) == ls_shape_elements(&parameter->shape, 1));
     parameter->variable = *variable;
+    parameter->scalar = variable->ndims == 0;
 }
 
 enum ls_status ls_graph_constant_values(struct ls_graph *graph, const char *name,

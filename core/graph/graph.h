@@ -76,19 +76,21 @@ struct ls_tensor {
     // Which steps of a sequence count, (B,T) of 1 and 0, where Keras keeps a mask with it; NULL:
     // all.
     struct ls_tensor *mask;
+    float l1, l2; // what the loss is added: l1 sum(|w|) + l2 sum(w^2)
     // Of parameters:
     struct ls_initializer initializer;
     enum ls_zone zone;
     bool constant; // has its first value for ever; files of weights do not have it
     double momentum; // of the average, in LS_ZONE_STATISTICS
-    float l1, l2; // what the loss is added: l1 sum(|w|) + l2 sum(w^2)
     struct ls_shape variable; // see ls_graph_set_variable_shape(); ndims 0: `shape`
+    bool scalar; // Keras's variable has no dimensions
 };
 
 // The shape of a parameter as Keras's variable has it.
 static inline const struct ls_shape *ls_variable_shape(const struct ls_tensor *parameter)
 {
-    return parameter->variable.ndims > 0 ? &parameter->variable : &parameter->shape;
+    return parameter->variable.ndims > 0 || parameter->scalar ? &parameter->variable
+                                                              : &parameter->shape;
 }
 
 #define LS_NO_LAYER UINT32_MAX

@@ -246,21 +246,24 @@ enum ls_status ls_graph_add_counts(struct ls_graph *graph, struct ls_count *coun
     return status;
 }
 
-// What a regularized parameter adds to the loss. As in Keras a frozen one adds nothing.
+// What a regularized parameter, or what a layer has made, adds to the loss. As in Keras a frozen
+// parameter adds nothing.
 static enum ls_status add_penalty(struct ls_graph *graph, struct ls_tensor *predictions,
-                                  struct ls_tensor *parameter)
+                                  struct ls_tensor *regularized)
 {
     const struct ls_operation operation = {
         .op = LS_OP_PENALTY,
-        .attributes = {.l1 = parameter->l1, .l2 = parameter->l2},
+        .attributes = {.l1 = regularized->l1, .l2 = regularized->l2},
         .input_count = 2,
         .output_count = 1,
-        .inputs = {predictions, parameter},
+        .inputs = {predictions, regularized},
         .outputs = {graph->sums},
         .forward = -1,
         .layer = LS_NO_LAYER,
     };
-    if (parameter->zone != LS_ZONE_TRAINED || (parameter->l1 <= 0 && parameter->l2 <= 0))
+    const bool frozen =
+        regularized->role == LS_ROLE_PARAMETER && regularized->zone != LS_ZONE_TRAINED;
+    if (frozen || (regularized->l1 <= 0 && regularized->l2 <= 0))
         return LS_OK;
     return ls_graph_append_operation(graph, &operation);
 }
@@ -341,7 +344,8 @@ enum ls_status ls_graph_add_losses(struct ls_graph *graph, const struct ls_loss 
             graph, &terms[0], terms[0].loss->composed ? NULL : graph->label_of[terms[0].output]);
     else if (!status)
         status = add_total(graph, terms, found);
-    for (uint32_t i = 0; i < graph->parameter_count && !status; i++)
-        status = add_penalty(graph, terms[0].predictions, graph->parameters[i]);
+    const uint32_t tensors = graph->tensor_count; // penalties add none
+    for (uint32_t i = 0; i < tensors && !status; i++)
+        status = add_penalty(graph, terms[0].predictions, graph->tensors[i]);
     return !status && found < count ? freeze_unread(graph) : status;
 }

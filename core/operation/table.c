@@ -526,7 +526,7 @@ static const struct ls_operation_row rows[LS_OP_COUNT] = {
     },
     [LS_OP_PENALTY] = {
         .name = "penalty",
-        .inputs = {ARGUMENT("x", TENSOR, F32), ARGUMENT("w", PARAMETER, F32)},
+        .inputs = {ARGUMENT("x", TENSOR, F32), ARGUMENT("w", EITHER, F32)},
         .outputs = {ARGUMENT("sums", SUMS, F32)},
         .traits = LS_TRAIT_LOSS,
         .gradient = LS_GRADIENT_BY_OPERATIONS,

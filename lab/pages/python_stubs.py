@@ -59,7 +59,7 @@ class Layers:
             for name, summary in re.findall(r'^    MERGE\("(\w+)", "([^"]*)"', text, re.M):
                 self.options[name], self.summaries[name] = list(lists["keys"]), summary
         must = re.compile(r'ls_config_integer\(\s*&?\w+,\s*"(\w+)",[^;]*?LS_CONFIG_NONE\)', re.S)
-        self.must = {key for text in texts.values() for key in must.findall(text)} | {"kernel_size", "rate", "stddev", "target_shape", "dims"}
+        self.must = {key for text in texts.values() for key in must.findall(text)} | {"kernel_size", "rate", "stddev", "target_shape", "dims", "axes", "equation", "output_shape"}
 
     @staticmethod
     def lists(text):
@@ -78,9 +78,9 @@ class Layers:
         return next(iter(found)) if len(found) == 1 else "Any"  # files differ, or read it as JSON
 
 
-def layers_stub(positional):
+def layers_stub(positional, aliases):
     layers = Layers()
-    out = [HEAD + "from typing import Any, Dict, List, Mapping, Optional, Sequence, Union", "", ALIASES, "", "POSITIONAL: Dict[str, str]", "", "", "class Layer:",
+    out = [HEAD + "from typing import Any, Dict, List, Mapping, Optional, Sequence, Union", "", ALIASES, "", "POSITIONAL: Dict[str, str]", "ALIASES: Dict[str, str]", "", "", "class Layer:",
            '    """A layer by the name of its class, with its options."""', "", "    class_name: str", "    config: Dict[str, Any]", "",
            "    def __init__(self, class_name: str, **config: Any) -> None: ...", "",
            "    trainable: bool", "", "    def get_weights(self) -> List[Any]: ...", "", "    def set_weights(self, weights: Sequence[Any]) -> None: ...", "", "    def __call__(self, *inputs: Any, **arguments: Any) -> Symbol: ...", "", "    @property", "    def name(self) -> str:",
@@ -99,6 +99,7 @@ def layers_stub(positional):
         written = [f"{key}: {layers.type_of(name, key)}" + ("" if key in layers.must and key in first else " = ...") for key in first]
         written += ["*", *(f"{key}: {layers.type_of(name, key)} = ..." for key in dict.fromkeys(rest))]
         out += ["", "", f"def {name}({', '.join(written)}) -> Layer:", f'    """Keras\'s {name}: {layers.summaries[name]}."""']
+    out += ["", "", *(f"{alias} = {name}" for alias, name in aliases.items())]
     return "\n".join(out) + "\n"
 
 
@@ -225,7 +226,7 @@ def make():
 
     own = {("Model", "__init__"): ("ls_run_options", model.OF_RUN), ("Model", "compile"): ("ls_compile_options", ()),
            ("Model", "fit"): ("ls_fit_options", model.OF_FIT)}
-    return {"layers.pyi": layers_stub(layers.POSITIONAL), "model.pyi": model_stub(_declarations, own),
+    return {"layers.pyi": layers_stub(layers.POSITIONAL, layers.ALIASES), "model.pyi": model_stub(_declarations, own),
             "laboratory.pyi": laboratory_stub()}
 
 

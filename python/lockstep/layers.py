@@ -17,29 +17,39 @@ from ._errors import UsageError
 # The options that may be given by position, as in Keras.
 POSITIONAL: Dict[str, str] = {
     "Activation": "activation",
+    "ActivityRegularization": "l1 l2",
     "Add": "",
+    "AdditiveAttention": "use_scale dropout",
+    "AlphaDropout": "rate",
+    "Attention": "use_scale score_mode dropout",
     "Average": "",
     "AveragePooling1D": "pool_size strides padding",
     "AveragePooling2D": "pool_size strides padding",
     "BatchNormalization": "axis momentum epsilon center scale",
     "Concatenate": "axis",
     "Conv1D": "filters kernel_size strides padding",
+    "Conv1DTranspose": "filters kernel_size strides padding",
     "Conv2D": "filters kernel_size strides padding",
     "Conv2DTranspose": "filters kernel_size strides padding",
     "Cropping1D": "cropping",
     "Cropping2D": "cropping",
     "Dense": "units activation use_bias",
+    "DepthwiseConv1D": "kernel_size strides padding",
     "DepthwiseConv2D": "kernel_size strides padding",
+    "Dot": "axes normalize",
     "Dropout": "rate",
     "ELU": "alpha",
+    "EinsumDense": "equation output_shape activation bias_axes",
     "Embedding": "input_dim output_dim",
     "Flatten": "",
+    "GaussianDropout": "rate",
     "GaussianNoise": "stddev",
     "GlobalAveragePooling1D": "",
     "GlobalAveragePooling2D": "",
     "GlobalMaxPooling1D": "",
     "GlobalMaxPooling2D": "",
     "GroupNormalization": "groups",
+    "GroupedQueryAttention": "head_dim num_query_heads num_key_value_heads dropout use_bias",
     "Identity": "",
     "LayerNormalization": "",
     "LeakyReLU": "negative_slope",
@@ -51,21 +61,45 @@ POSITIONAL: Dict[str, str] = {
     "Multiply": "",
     "PReLU": "",
     "Permute": "dims",
+    "RMSNormalization": "axis epsilon",
     "ReLU": "",
     "RepeatVector": "n",
     "Rescaling": "scale offset",
     "Reshape": "target_shape",
+    "SeparableConv1D": "filters kernel_size strides padding",
     "SeparableConv2D": "filters kernel_size strides padding",
     "Softmax": "axis",
+    "SpatialDropout1D": "rate",
     "SpatialDropout2D": "rate",
+    "SpatialDropout3D": "rate",
     "Subtract": "",
+    "UnitNormalization": "axis",
     "UpSampling1D": "size",
     "UpSampling2D": "size",
     "ZeroPadding1D": "padding",
     "ZeroPadding2D": "padding",
 }
 
-__all__ = ["Input", "Layer", *POSITIONAL]
+# Other names that Keras exports some of them by.
+ALIASES: Dict[str, str] = {
+    "AvgPool1D": "AveragePooling1D",
+    "AvgPool2D": "AveragePooling2D",
+    "Convolution1D": "Conv1D",
+    "Convolution1DTranspose": "Conv1DTranspose",
+    "Convolution2D": "Conv2D",
+    "Convolution2DTranspose": "Conv2DTranspose",
+    "GlobalAvgPool1D": "GlobalAveragePooling1D",
+    "GlobalAvgPool2D": "GlobalAveragePooling2D",
+    "GlobalMaxPool1D": "GlobalMaxPooling1D",
+    "GlobalMaxPool2D": "GlobalMaxPooling2D",
+    "GroupQueryAttention": "GroupedQueryAttention",
+    "MaxPool1D": "MaxPooling1D",
+    "MaxPool2D": "MaxPooling2D",
+    "SeparableConvolution1D": "SeparableConv1D",
+    "SeparableConvolution2D": "SeparableConv2D",
+}
+
+__all__ = ["Input", "Layer", *POSITIONAL, *ALIASES]
 
 PACKAGES = ("keras", "tf_keras", "tensorflow")  # whose objects are Keras's
 
@@ -231,6 +265,7 @@ def _layer(class_name: str, names: List[str]) -> Callable[..., Layer]:
 
 
 globals().update({name: _layer(name, options.split()) for name, options in POSITIONAL.items()})
+globals().update({alias: globals()[name] for alias, name in ALIASES.items()})
 
 
 def __getattr__(name: str) -> Callable[..., Layer]:  # for type checkers, and for names that are none

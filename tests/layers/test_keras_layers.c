@@ -16,7 +16,7 @@ enum { INPUTS = 1000, OUTPUTS = 2000 }; // seeds, as in the script
 // sums.
 static const double tolerance = 5e-6;
 
-static const char *const lists[] = {"normalize", "elementwise", "sequences", "recurrent"};
+static const char *const lists[] = {"normalize", "elementwise", "sequences", "recurrent", "table"};
 static const char *const devices[] = {"reference", "cpu"};
 
 static float number(uint64_t seed, int64_t i)
@@ -109,6 +109,27 @@ static void fill_variables(struct harness_run *run, const json_t *variables)
     }
 }
 
+// Differences so far, of one list on one device.
+static double differences[1 << 18];
+static size_t difference_count;
+
+static int compare_numbers(const void *a, const void *b)
+{
+    const double one = *(const double *)a, other = *(const double *)b;
+    return (one > other) - (one < other);
+}
+
+// By itself with LOCKSTEP_SHOW_DIFFERENCES=1: median and largest.
+static void show_differences(const char *of)
+{
+    if (getenv("LOCKSTEP_SHOW_DIFFERENCES") && difference_count > 0) {
+        qsort(differences, difference_count, sizeof(differences[0]), compare_numbers);
+        printf("%-60s median %.1e largest %.1e of %zu\n", of, differences[difference_count / 2],
+               differences[difference_count - 1], difference_count);
+    }
+    difference_count = 0;
+}
+
 static void check_values(const char *what, const float *found, const json_t *expected,
                          int64_t count)
 {
@@ -118,6 +139,8 @@ static void check_values(const char *what, const float *found, const json_t *exp
         largest = fmax(largest, fabs(json_number_value(json_array_get(expected, (size_t)i))));
     for (int64_t i = 0; i < count; i++) {
         const double wanted = json_number_value(json_array_get(expected, (size_t)i));
+        if (difference_count < sizeof(differences) / sizeof(differences[0]))
+            differences[difference_count++] = fabs((double)found[i] - wanted) / largest;
         ck_assert_msg(fabs((double)found[i] - wanted) <= tolerance * largest,
                       "%s, element %lld: %.8g, Keras has %.8g", what, (long long)i,
                       (double)found[i], wanted);
@@ -191,6 +214,7 @@ static void check_model(struct harness_device device, const char *device_name, c
         harness_stop(&run, true);
     }
     ls_graph_destroy(graph);
+    show_differences(where);
 }
 
 // One test a list and device.

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention of one head: scores of queries and keys, softmax over the keys, and the mean of the values by them.
+// Attention scores by products, or with score_mode "concat" by sums of tanh(query + key), as AdditiveAttention does.
+#include "layers/convolution.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const keys[] = {"use_scale", "score_mode", "dropout", "seed", NULL};
+static const char *const additive_keys[] = {"use_scale", "dropout", "seed", NULL};
+static const char *const arguments[] = {"inputs", "mask", "return_attention_scores",
+                                        "use_causal_mask", NULL};
+
+static const double hidden = -1e9; // what Keras adds to scores of later steps
+
+// A use of the layer, with what it is called on: (B, T, D), (B, S, E) and (B, S, D).
+struct use {
+    struct ls_tensor *query, *value, *key;
+    bool causal, scaled, inference;
+    float rate;
+};
+
+static void read_options(struct ls_config *c, bool scaled, struct use *out)
+{
+    const double rate = ls_config_number(c, "dropout", 0, 1, 0);
+    if ((float)rate >= 1)
+        ls_config_fail(c, "dropout", "1 would drop everything; expected a number below 1");
+    out->rate = (float)rate;
+    out->scaled = ls_config_boolean(c, "use_scale", scaled);
+    ls_config_seed(c);
+}
+
+static enum ls_status read_call(const struct ls_graph *graph, const struct ls_layer_call *call,
+                                bool same_size, struct use *out)
+{
+    const uint32_t last = call->input_count - 1;
+    out->query = call->inputs[0];
+    out->value = call->inputs[1];
+    out->key = call->inputs[last];
+    out->inference = call->inference;
+    out->causal = json_is_true(ls_call_argument(call, 4, "use_causal_mask"));
+    if (json_is_true(ls_call_argument(call, 3, "return_attention_scores")))
+        return ls_graph_fail(graph, out->query,
+                             "return_attention_scores is not supported; set it to False");
+    for (uint32_t i = 0; i <= last; i++)
+        if (call->inputs[i]->shape.ndims != 3)
+            return ls_graph_fail(graph, call->inputs[i],
+                                 "expected 3 dimensions: batch, steps, features");
+    if (out->key->shape.dims[1] != out->value->shape.dims[1])
+        return ls_graph_fail(graph, out->key, "expected as many steps as the value has, %lld",
+                             (long long)out->value->shape.dims[1]);
+    const int64_t queries = out->query->shape.dims[2], features = out->key->shape.dims[2];
+    if (same_size && queries != features)
+        return ls_graph_fail(graph, out->key, "expected as many features as the query has, %lld",
+                             (long long)queries);
+    return LS_OK;
+}
+
+// A variable of one number, which Keras has without dimensions.
+static enum ls_status add_number(struct ls_graph *graph, const char *name, struct ls_tensor **out)
+{
+    const struct ls_shape variable = {.ndims = 0}, seen = {.ndims = 1, .dims = {1}};
+    const struct ls_initializer ones = {.kind = LS_ONES};
+    return ls_add_variable(graph, name, &variable, &seen, &ones, out);
+}
+
+// x (B, steps, size) -> (B, steps, 1, size), or (B, 1, steps, size)
+static enum ls_status spread(struct ls_graph *graph, struct ls_tensor *x, bool as_rows,
+                             struct ls_tensor **out)
+{
+    const int64_t steps = x->shape.dims[1];
+    const struct ls_shape shape = {
+        .ndims = 4, .dims = {LS_BATCH, as_rows ? steps : 1, as_rows ? 1 : steps, x->shape.dims[2]}};
+    return ls_add_reshape(graph, x, &shape, out);
+}
+
+// ---- Scores that are products: one head of the operation, which divides them by sqrt(D) ----
+
+static enum ls_status attend(struct ls_graph *graph, struct use *use, struct ls_tensor *scale,
+                             struct ls_tensor **outputs)
+{
+    struct ls_tensor *heads[3], *y;
+    struct ls_op_attributes attributes = {.causal = use->causal};
+    const struct ls_shape shape = {
+        .ndims = 3, .dims = {LS_BATCH, use->query->shape.dims[1], use->value->shape.dims[2]}};
+
+    enum ls_status status =
+        ls_add_scale(graph, sqrt((double)use->query->shape.dims[2]), 0, use->query, &use->query);
+    if (!status && scale)
+        status = ls_add_pair(graph, LS_PAIR_MULTIPLY, use->query, scale, &use->query);
+    if (!status)
+        status = spread(graph, use->query, true, &heads[0]);
+    if (!status)
+        status = spread(graph, use->key, true, &heads[1]);
+    if (!status)
+        status = spread(graph, use->value, true, &heads[2]);
+    if (status)
+        return status;
+    if (use->rate > 0 && !use->inference) {
+        attributes.rate = use->rate;
+        attributes.key = graph->dropout_count++;
+    }
+    status = ls_graph_add(graph, LS_OP_ATTENTION, &attributes, heads, 3, NULL, &y);
+    return status ? status : ls_add_reshape(graph, y, &shape, outputs);
+}
+
+// ---- Scores that are sums ----
+
+// tanh(factor (query + key)): (B, T, S, D)
+static enum ls_status add_sums(struct ls_graph *graph, const struct use *use,
+                               struct ls_tensor *factor, struct ls_tensor **out)
+{
+    const struct ls_layer_activation function = {.function = LS_TANH};
+    struct ls_tensor *query, *key, *sums;
+
+    enum ls_status status = spread(graph, use->query, true, &query);
+    if (!status)
+        status = spread(graph, use->key, false, &key);
+    if (!status)
+        status = ls_add_pair(graph, LS_PAIR_ADD, query, key, &sums);
+    if (!status && factor)
+        status = ls_add_pair(graph, LS_PAIR_MULTIPLY, sums, factor, &sums);
+    return status ? status : ls_activation_add(graph, &function, sums, out);
+}
+
+// Adds to scores (B, T, S) what hides the steps behind that of the query.
+static enum ls_status hide_later(struct ls_graph *graph, struct ls_tensor *scores,
+                                 struct ls_tensor **out)
+{
+    const int64_t rows = scores->shape.dims[1], columns = scores->shape.dims[2];
+    const struct ls_shape shape = {.ndims = 2, .dims = {rows, columns}};
+    float *values = calloc((size_t)(rows * columns), sizeof(*values));
+    struct ls_tensor *mask;
+
+    if (!values)
+        return LS_OUT_OF_MEMORY;
+    for (int64_t t = 0; t < rows; t++)
+        for (int64_t s = t + 1; s < columns; s++)
+            values[t * columns + s] = (float)hidden;
+    enum ls_status status = ls_graph_constant_values(graph, "later", &shape, values, &mask);
+    free(values);
+    return status ? status : ls_add_pair(graph, LS_PAIR_ADD, scores, mask, out);
+}
+
+// The mean of the values by softmax of the `scores` (B, T, S).
+static enum ls_status weigh(struct ls_graph *graph, const struct use *use, struct ls_tensor *scores,
+                            struct ls_tensor **outputs)
+{
+    struct ls_tensor *factors[2] = {scores, use->value};
+    enum ls_status status = LS_OK;
+
+    if (use->causal)
+        status = hide_later(graph, scores, &factors[0]);
+    if (!status)
+        status = ls_graph_add(graph, LS_OP_SOFTMAX, NULL, factors, 1, NULL, &factors[0]);
+    if (!status)
+        status = ls_add_random(graph, LS_OP_DROPOUT, (double)use->rate, use->inference,
+                               (struct ls_op_attributes){0}, factors[0], &factors[0]);
+    return status ? status : ls_graph_add(graph, LS_OP_MATMUL, NULL, factors, 2, NULL, outputs);
+}
+
+// The sum over the last dimension of (B, T, S, D): (B, T, S)
+static enum ls_status sum_features(struct ls_graph *graph, struct ls_tensor *x,
+                                   struct ls_tensor **out)
+{
+    const struct ls_shape shape = {.ndims = 3,
+                                   .dims = {LS_BATCH, x->shape.dims[1], x->shape.dims[2]}};
+    const enum ls_status status =
+        ls_add_reduction(graph, LS_REDUCE_TO_SUM, UINT32_C(1) << 3, x, out);
+    return status ? status : ls_add_reshape(graph, *out, &shape, out);
+}
+
+// ---- Layers ----
+
+static enum ls_status build(struct ls_graph *graph, const struct ls_layer_call *call,
+                            struct ls_tensor **outputs)
+{
+    struct ls_config c = {.graph = graph, .object = call->config};
+    const json_t *mode = json_object_get(call->config, "score_mode");
+    const char *name = mode ? json_string_value(mode) : "dot";
+    const bool sums = name && strcmp(name, "concat") == 0;
+    struct ls_tensor *scale = NULL, *weight, *scores;
+    struct use use;
+    char text[64];
+
+    read_options(&c, false, &use);
+    if (!name || (!sums && strcmp(name, "dot") != 0))
+        ls_config_fail(&c, "score_mode", "expected \"dot\" or \"concat\", got %s",
+                       ls_json_text(mode, text, sizeof(text)));
+    if (c.status || !call->inputs)
+        return c.status;
+    enum ls_status status = read_call(graph, call, true, &use);
+    if (!status && use.scaled)
+        status = add_number(graph, "scale", &scale);
+    if (status || !sums)
+        return status ? status : attend(graph, &use, scale, outputs);
+    status = add_number(graph, "concat_score_weight", &weight);
+    if (!status)
+        status = add_sums(graph, &use, scale, &scores);
+    if (!status)
+        status = sum_features(graph, scores, &scores);
+    if (!status)
+        status = ls_add_pair(graph, LS_PAIR_MULTIPLY, scores, weight, &scores);
+    return status ? status : weigh(graph, &use, scores, outputs);
+}
+
+static enum ls_status build_additive(struct ls_graph *graph, const struct ls_layer_call *call,
+                                     struct ls_tensor **outputs)
+{
+    struct ls_config c = {.graph = graph, .object = call->config};
+    const struct ls_initializer initializer = // no option of its own
+        ls_config_initializer(&c, "scale_initializer", "glorot_uniform");
+    struct ls_tensor *scale, *scores;
+    struct use use;
+
+    read_options(&c, true, &use);
+    if (c.status || !call->inputs)
+        return c.status;
+    enum ls_status status = read_call(graph, call, true, &use);
+    const struct ls_shape vector = {.ndims = 1, .dims = {call->inputs[0]->shape.dims[2]}};
+    if (!status)
+        status = add_sums(graph, &use, NULL, &scores);
+    if (!status && use.scaled)
+        status = ls_graph_parameter(graph, "scale", &vector, &initializer, &scale);
+    if (!status && use.scaled)
+        status = ls_add_pair(graph, LS_PAIR_MULTIPLY, scores, scale, &scores);
+    if (!status)
+        status = sum_features(graph, scores, &scores);
+    return status ? status : weigh(graph, &use, scores, outputs);
+}
+
+const struct ls_layer_kind ls_layer_attention = {
+    .class_name = "Attention",
+    .summary = "attention by products of queries and keys",
+    .mask = LS_MASK_REFUSED,
+    .least_inputs = 2,
+    .most_inputs = 3,
+    .keys = keys,
+    .arguments = arguments,
+    .build = build,
+};
+
+const struct ls_layer_kind ls_layer_additive_attention = {
+    .class_name = "AdditiveAttention",
+    .summary = "attention by sums of queries and keys",
+    .mask = LS_MASK_REFUSED,
+    .least_inputs = 2,
+    .most_inputs = 3,
+    .keys = additive_keys,
+    .arguments = arguments,
+    .build = build_additive,
+};
