@@ -91,8 +91,8 @@ struct ls_compared_run {
     size_t process_count;
     uint64_t timed_steps; // over all processes
     struct ls_compared_times times;
-    // Sent by a rank, the mean over the run; of a process; of one of its replicas, with the memory
-    // of its device.
+    // Sent by a rank in a step, the mean over the run, or that of the last one where a filter begins
+    // late; of a process; of one of its replicas, with the memory of its device.
     uint64_t bytes_per_step, peak_rss_bytes, replica_bytes;
     double final_loss, final_accuracy; // of the last steps
     double val_loss, val_accuracy; // of the last validation
