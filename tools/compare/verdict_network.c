@@ -69,7 +69,7 @@ static size_t first_of(const struct ls_comparison *comparison, bool plain)
     return first;
 }
 
-// The mean of all steps to the goal; before a filter begins they take longer.
+// The mean of all steps to the goal; those before a filter begins take another time.
 static double step_to_goal(const struct ls_compared_run *run)
 {
     return run->elsewhere.goal_seconds / (double)run->goal_step;
