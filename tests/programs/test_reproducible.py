@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """--reproducible: the same bits for any number of replicas and workers, under every strategy whose replicas step together."""
+import fcntl
 import json
 import os
 import signal
@@ -262,7 +263,8 @@ class ElasticTest(Reproducible):
     def add(self, rank, **more):
         own = dict(LOCKSTEP_RANK=str(rank), LOCKSTEP_WORLD_SIZE="3", LOCKSTEP_ADDRESS=self.address, **more)
         process = subprocess.Popen([LOCKSTEP, "train", *self.elastic], env=dict(os.environ, **own), text=True, cwd=self.folder,
-                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, pipesize=4096)
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        fcntl.fcntl(process.stdout, fcntl.F_SETPIPE_SZ, 4096)  # see join()
         self.addCleanup(process.kill)
         self.processes.append(process)
 

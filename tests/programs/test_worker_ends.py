@@ -4,6 +4,7 @@
 The workers are started by hand. What kills them has the machine for itself (programs/launch has the rest).
 """
 import ctypes
+import fcntl
 import json
 import os
 import random
@@ -324,7 +325,8 @@ class ElasticWorkers(Workers):
     def add(self, rank, count, **more):
         own = dict(LOCKSTEP_RANK=str(rank), LOCKSTEP_WORLD_SIZE=str(count), LOCKSTEP_ADDRESS=self.address, **more)
         self.processes.append(subprocess.Popen([LOCKSTEP, *self.elastic], env=dict(os.environ, **own), text=True, cwd=self.folder,
-                                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, pipesize=4096))
+                                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+        fcntl.fcntl(self.processes[-1].stdout, fcntl.F_SETPIPE_SZ, 4096)  # see join()
 
     def join(self, rank, count):
         """A new worker, for which the training waits, however long it takes to start: nobody reads the lines of the chief (--log-every=1)
