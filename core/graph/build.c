@@ -53,11 +53,12 @@ static enum ls_status find_place(const struct ls_build *build, const struct ls_t
     return LS_OK;
 }
 
-// A plan that does not train has none; then no program keeps such an operation.
+// Where nothing is trained nobody adds totals up: they are what the device found, in the arena.
 static void find_total(const struct ls_build *build, const struct ls_tensor *tensor,
                        struct ls_value *value)
 {
-    for (uint32_t i = 0; i < build->plan->total_count; i++)
+    value->home = ls_build_trains(build) ? LS_HOME_TOTALS : LS_HOME_ARENA;
+    for (uint32_t i = 0; ls_build_trains(build) && i < build->plan->total_count; i++)
         if (build->plan->totals[i].tensor == tensor) {
             value->place = i;
             value->offset = build->plan->totals[i].offset;

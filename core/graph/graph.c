@@ -453,7 +453,8 @@ enum ls_status ls_graph_constant_values(struct ls_graph *graph, const char *name
 static bool is_activation(const struct ls_tensor *tensor)
 {
     return tensor->role == LS_ROLE_ACTIVATION || tensor->role == LS_ROLE_INPUT ||
-           tensor->role == LS_ROLE_LABEL; // of losses and metrics that are composed
+           tensor->role == LS_ROLE_LABEL || // of losses and metrics that are composed
+           tensor->role == LS_ROLE_WEIGHT; // times the mask of an output
 }
 
 uint32_t ls_floating_type(struct ls_tensor *const *inputs, uint32_t count)

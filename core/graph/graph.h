@@ -240,8 +240,9 @@ LS_STATUS ls_graph_batch_normalization(struct ls_graph *graph,
                                        struct ls_tensor *const inputs[static 5], double momentum,
                                        bool synchronized, struct ls_tensor **out);
 
-// Whether all replicas add up statistics within a pass.
+// Whether all replicas add up statistics within a pass; those of layers, not of a mask.
 bool ls_graph_has_totals(const struct ls_graph *graph);
+bool ls_graph_has_layer_totals(const struct ls_graph *graph);
 
 // Where operations see a parameter in another shape than Keras's variable has, of the same elements in
 // plain order: the variable's. Weights files and the first values go by it.
@@ -323,11 +324,24 @@ struct ls_loss {
 };
 // Adds the loss of the model: the sum of those of its `count` outputs (LS_LOSS_NONE: it has none).
 // Label tensors, the loss operation and its sums, and the penalties of parameters that are trained.
+// Where the only output has a mask, the loss is as in Keras the mean over the steps that it leaves in
+// the whole batch: all replicas count them before the loss is computed.
 LS_STATUS ls_graph_add_losses(struct ls_graph *graph, const struct ls_loss *losses, uint32_t count);
 // The same of a model with one output.
 static inline enum ls_status ls_graph_add_loss(struct ls_graph *graph, const struct ls_loss *loss)
 {
     return ls_graph_add_losses(graph, loss, 1);
+}
+// The mask of the only output; NULL: it has none, or there are several.
+static inline struct ls_tensor *ls_graph_output_mask(const struct ls_graph *graph)
+{
+    return graph->output_count == 1 ? graph->outputs[0]->mask : NULL;
+}
+// Whether the loss is one of an output with a mask. Without backward operations it is the mean over what the
+// mask leaves of a replica's share, times the examples, and the fourth sum says how much that is.
+static inline bool ls_graph_loss_is_masked(const struct ls_graph *graph)
+{
+    return graph->sums && ls_graph_output_mask(graph);
 }
 
 // What a metric counts: an LS_OP_METRIC, or an LS_OP_LOSS whose sums it is the mean of.
@@ -339,6 +353,7 @@ struct ls_count {
     uint32_t output; // which one of the model is compared with its labels
     struct ls_tensor *of; // an LS_OP_LOSS of these values alone; NULL: of output and labels
     bool weighted; // examples count by their weights, where they have some
+    bool masked; // only what the output's mask leaves counts; the answer: and it has a mask
 };
 // What a composed loss or metric makes of an output of the model and its labels, which are there.
 LS_STATUS ls_graph_compose(struct ls_graph *graph, const struct ls_composed *composed,

@@ -9,17 +9,18 @@
 
 #define KERAS_EPSILON 1e-7f // keras.config.epsilon()
 
-// The operation that computes a loss; its function, where it has several.
-static uint32_t operation_of(const struct ls_loss *loss, uint32_t *function)
+// The operation that computes a loss; its function, where it has several. `masked`: the output has a
+// mask.
+static uint32_t operation_of(const struct ls_loss *loss, bool masked, uint32_t *function)
 {
     *function = loss->kind == LS_LOSS_COMPOSED ? LS_LOSS_VALUES : loss->function;
     if (loss->kind == LS_LOSS_OTHER || loss->kind == LS_LOSS_COMPOSED)
         return LS_OP_LOSS;
     const bool sparse = loss->kind == LS_LOSS_SPARSE_CROSS_ENTROPY;
     *function = sparse ? LS_LOSS_SPARSE : LS_LOSS_SQUARED;
-    return loss->weighted ? LS_OP_LOSS
-           : sparse       ? LS_OP_SPARSE_CROSS_ENTROPY
-                          : LS_OP_MEAN_SQUARED_ERROR;
+    return loss->weighted || masked ? LS_OP_LOSS
+           : sparse                 ? LS_OP_SPARSE_CROSS_ENTROPY
+                                    : LS_OP_MEAN_SQUARED_ERROR;
 }
 
 // The loss of what the softmax or sigmoid was made of, not of its output: no probability is ever
@@ -30,7 +31,7 @@ static struct ls_tensor *find_logits(const struct ls_graph *graph, const struct 
     const struct ls_operation *operation =
         output->producer < 0 ? NULL : &graph->operations[output->producer];
     uint32_t function;
-    (void)operation_of(loss, &function);
+    (void)operation_of(loss, false, &function);
     const bool softmax = function == LS_LOSS_SPARSE || function == LS_LOSS_CATEGORICAL;
     const bool makes_softmax = operation && ls_operation_has(operation->op, LS_TRAIT_PROBABILITIES);
     const bool makes_sigmoid = operation && ls_operation_has(operation->op, LS_TRAIT_ACTIVATION) &&
@@ -100,6 +101,66 @@ static struct ls_op_attributes attributes_of(const struct term *term, bool any, 
                                      .smoothing = any ? term->loss->smoothing : 0};
 }
 
+// ---- The mask of the output ----
+
+static enum ls_status refuse_mask(const struct ls_graph *graph, const struct ls_tensor *output,
+                                  const char *why)
+{
+    return ls_graph_fail(graph, output,
+                         "the model's output has a mask (mask_zero or Masking), %s; end the mask "
+                         "with a layer that has none, such as Flatten or Reshape",
+                         why);
+}
+
+static enum ls_status reshape(struct ls_graph *graph, struct ls_tensor *x, uint32_t ndims,
+                              struct ls_tensor **out)
+{
+    struct ls_shape shape = x->shape;
+    for (shape.ndims = ndims; ndims > x->shape.ndims; ndims--)
+        shape.dims[ndims - 1] = 1;
+    return ls_graph_add(graph, LS_OP_RESHAPE, NULL, &x, 1, &shape, out);
+}
+
+// The weights of the positions, which are the mask times the weight of the example, if it has one, and
+// the moments of the mask.
+static enum ls_status add_mask(struct ls_graph *graph, struct ls_operation *loss)
+{
+    const uint32_t layer = graph->layer, compute = graph->compute;
+    const struct ls_op_attributes multiply = {.function = LS_PAIR_MULTIPLY};
+    struct ls_tensor *mask = ls_graph_output_mask(graph), *pair[2] = {mask, NULL}, *moments = NULL;
+    enum ls_status status = LS_OK;
+    graph->layer = LS_NO_LAYER;
+    graph->compute = LS_F32;
+    if (graph->weights)
+        status = reshape(graph, graph->weights, mask->shape.ndims, &pair[1]);
+    if (!status && graph->weights)
+        status = ls_graph_add(graph, LS_OP_PAIR, &multiply, pair, 2, NULL, &pair[0]);
+    if (!status)
+        status = reshape(graph, mask, mask->shape.ndims + 1, &mask);
+    if (!status)
+        status = ls_graph_add(graph, LS_OP_BATCH_MOMENTS, NULL, &mask, 1, NULL, &moments);
+    graph->layer = layer;
+    graph->compute = compute;
+    loss->inputs[2] = pair[0];
+    loss->inputs[3] = moments;
+    loss->input_count = 4;
+    return status;
+}
+
+// Whether there is an element of the mask for each position of the loss, (B,...) of `values`
+// (B,...,C). A loss that was composed has a value for each position.
+static enum ls_status fit_mask(struct ls_graph *graph, const struct ls_tensor *output,
+                               bool composed, struct ls_tensor **values)
+{
+    struct ls_shape shape = (*values)->shape;
+    shape.ndims -= !composed;
+    if (!ls_shape_equal(&shape, &output->mask->shape))
+        return refuse_mask(graph, output, "which has not one element for each value of the loss");
+    return composed ? reshape(graph, *values, shape.ndims + 1, values) : LS_OK;
+}
+
+// ---- A loss ----
+
 // The operation that sums up a loss over the examples. `label` NULL: of values.
 static enum ls_status add_loss_operation(struct ls_graph *graph, const struct term *term,
                                          struct ls_tensor *label)
@@ -107,7 +168,7 @@ static enum ls_status add_loss_operation(struct ls_graph *graph, const struct te
     const struct ls_shape sums = {.ndims = 1, .dims = {4}};
     const struct ls_shape examples = {.ndims = 1, .dims = {LS_BATCH}};
     uint32_t function;
-    const uint32_t op = operation_of(term->loss, &function);
+    const uint32_t op = operation_of(term->loss, ls_graph_output_mask(graph), &function);
     const bool any = op == LS_OP_LOSS, saves = op == LS_OP_SPARSE_CROSS_ENTROPY;
     struct ls_operation operation = {
         .op = op,
@@ -128,6 +189,8 @@ static enum ls_status add_loss_operation(struct ls_graph *graph, const struct te
                                         &graph->weights);
         operation.inputs[operation.input_count++] = graph->weights;
     }
+    if (!status && ls_graph_output_mask(graph))
+        status = add_mask(graph, &operation);
     if (!status)
         status = ls_graph_append_operation(graph, &operation);
     if (!status)
@@ -143,7 +206,7 @@ static enum ls_status add_positions(struct ls_graph *graph, const struct term *t
 {
     struct ls_shape shape = term->predictions->shape;
     uint32_t function;
-    (void)operation_of(term->loss, &function);
+    (void)operation_of(term->loss, false, &function);
     struct ls_operation operation = {
         .op = LS_OP_POSITION_LOSS,
         .attributes = attributes_of(term, true, function),
@@ -227,7 +290,10 @@ static enum ls_status add_count(struct ls_graph *graph, struct ls_count *count)
                                                          "counts", &operation.outputs[0]);
     if (status)
         return status;
-    if (count->weighted && graph->weights)
+    count->masked = count->masked && ls_graph_output_mask(graph);
+    if (count->masked)
+        operation.inputs[operation.input_count++] = graph->outputs[0]->mask;
+    else if (count->weighted && graph->weights)
         operation.inputs[operation.input_count++] = graph->weights;
     const uint32_t line = LS_ALIGNMENT / sizeof(float);
     count->slot = operation.outputs[0]->slot = graph->count_slots;
@@ -273,12 +339,8 @@ static enum ls_status begin_term(struct ls_graph *graph, const struct ls_loss *l
                                  uint32_t output, struct term *out)
 {
     struct ls_tensor *of = graph->outputs[output];
-    if (of->mask)
-        return ls_graph_fail(
-            graph, of,
-            "the model's output has a mask (mask_zero or Masking), by which Keras "
-            "weights the loss of each step; this is not supported: end the mask "
-            "with a layer that has none, such as return_sequences=False or Reshape");
+    if (of->mask && (graph->output_count > 1 || loss->scaled))
+        return refuse_mask(graph, of, "and the model has several outputs, or a loss_weight");
     struct ls_tensor *logits = find_logits(graph, loss, of);
     *out = (struct term){.loss = loss,
                          .output = output,
@@ -289,6 +351,8 @@ static enum ls_status begin_term(struct ls_graph *graph, const struct ls_loss *l
     enum ls_status status = add_label(graph, loss, output, out->predictions);
     if (!status && loss->composed)
         status = ls_graph_compose(graph, loss->composed, output, &out->predictions);
+    if (!status && of->mask)
+        status = fit_mask(graph, of, loss->composed, &out->predictions);
     return status;
 }
 

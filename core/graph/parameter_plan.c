@@ -188,6 +188,7 @@ static enum ls_status list_totals(struct ls_parameter_plan *plan, const struct l
                                   .offset = plan->total_bytes,
                                   .count = count,
                                   .backward = graph->operations[i].backward,
+                                  .of_mask = graph->operations[i].layer == LS_NO_LAYER,
                                   .place = place};
             plan->total_bytes += ls_align(count * sizeof(double));
         }

@@ -41,6 +41,7 @@ struct ls_total {
     uint64_t offset; // bytes, a multiple of LS_ALIGNMENT
     uint64_t count; // elements
     bool backward; // a backward operation makes it
+    bool of_mask; // how many steps the output's mask leaves, not statistics of a layer
     uint32_t place; // the first whose gradient is complete with it or later; reduced_count: none
 };
 

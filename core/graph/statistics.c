@@ -93,10 +93,22 @@ enum ls_status ls_graph_batch_normalization(struct ls_graph *graph,
     return LS_OK;
 }
 
+static bool has_totals(const struct ls_graph *graph, bool of_layers)
+{
+    for (uint32_t i = 0; i < graph->operation_count; i++)
+        for (uint32_t k = 0; k < graph->operations[i].output_count; k++)
+            if (graph->operations[i].outputs[k]->role == LS_ROLE_TOTAL &&
+                !(of_layers && graph->operations[i].layer == LS_NO_LAYER))
+                return true;
+    return false;
+}
+
 bool ls_graph_has_totals(const struct ls_graph *graph)
 {
-    for (uint32_t i = 0; i < graph->tensor_count; i++)
-        if (graph->tensors[i]->role == LS_ROLE_TOTAL)
-            return true;
-    return false;
+    return has_totals(graph, false);
+}
+
+bool ls_graph_has_layer_totals(const struct ls_graph *graph)
+{
+    return has_totals(graph, true);
 }

@@ -727,6 +727,11 @@ bool ls_metric_set_has(const struct ls_metric_set *set, const char *name)
 static enum ls_status add_composed(struct ls_metric_source *source, struct ls_graph *graph)
 {
     struct ls_tensor *values[LS_METRIC_SUMS] = {NULL};
+    if (ls_graph_output_mask(graph))
+        return ls_graph_fail(graph, graph->outputs[0],
+                             "the model's output has a mask (mask_zero or Masking), which metric "
+                             "'%s' of a plugin does not know; leave the metric out",
+                             source->name);
     enum ls_status status =
         ls_graph_compose(graph, source->composed, source->counts.output, values);
     for (uint32_t i = 0; !status && i < source->composed->count; i++) {
@@ -764,13 +769,17 @@ enum ls_status ls_metric_set_add(struct ls_metric_set *set, struct ls_graph *gra
     for (uint32_t i = 0; i < set->count; i++)
         if (set->list[i].kind == LS_METRIC_OF_OUTPUT)
             set->list[i].counts.of = graph->loss_of[set->list[i].counts.output];
-    for (uint32_t i = 0; !status && i < set->count; i++)
+    for (uint32_t i = 0; !status && i < set->count; i++) {
+        // Those that Keras makes of a function of targets and predictions; the others know no mask.
+        set->list[i].counts.masked =
+            set->list[i].kind == LS_METRIC_SHARE || set->list[i].kind == LS_METRIC_OF_LOSS;
         if (set->list[i].kind == LS_METRIC_COMPOSED)
             status = add_composed(&set->list[i], graph);
         else if (set->list[i].threshold_count)
             status = add_thresholds(&set->list[i], graph);
         else if (set->list[i].kind != LS_METRIC_OF_STATISTIC || set->list[i].counts.slots)
             status = ls_graph_add_counts(graph, &set->list[i].counts, 1);
+    }
     return status;
 }
 
@@ -779,6 +788,24 @@ enum ls_status ls_metric_set_add(struct ls_metric_set *set, struct ls_graph *gra
 static double quotient(double a, double b)
 {
     return b > 0 ? a / b : 0; // as Keras divides them
+}
+
+#define OF_MASK 3 // the place of what a mask leaves in the sums of a loss
+
+void ls_masked_sums_add(double sums[static LS_STATISTICS], const double share[static LS_STATISTICS])
+{
+    const double examples = share[LS_SUMS_EXAMPLES];
+    if (!(examples > 0))
+        return;
+    sums[LS_SUMS_LOSS] += share[LS_SUMS_LOSS] * share[OF_MASK] / examples;
+    sums[LS_SUMS_RIGHT] += share[LS_SUMS_RIGHT];
+    sums[LS_SUMS_EXAMPLES] += examples;
+    sums[OF_MASK] += share[OF_MASK];
+}
+
+void ls_masked_sums_end(double sums[static LS_STATISTICS])
+{
+    sums[LS_SUMS_LOSS] = quotient(sums[LS_SUMS_LOSS], sums[OF_MASK]) * sums[LS_SUMS_EXAMPLES];
 }
 
 // The area under the ROC curve by trapezoids; under precision over recall by Keras's interpolation
@@ -843,14 +870,16 @@ static double value_of(const struct ls_metric_source *source, const double *stat
                                                                                                 : 1;
     switch (source->kind) {
     case LS_METRIC_OF_OUTPUT:
-    case LS_METRIC_OF_LOSS: return sign * own[LS_SUMS_LOSS] / own[LS_SUMS_EXAMPLES];
+    case LS_METRIC_OF_LOSS:
+        return source->counts.masked ? sign * quotient(own[LS_SUMS_LOSS], own[OF_MASK])
+                                     : sign * own[LS_SUMS_LOSS] / own[LS_SUMS_EXAMPLES];
     case LS_METRIC_OF_ROOT: return sqrt(own[LS_SUMS_LOSS] / own[LS_SUMS_EXAMPLES]);
     case LS_METRIC_PRECISION: return quotient(own[0], own[0] + own[1]);
     case LS_METRIC_RECALL: return quotient(own[0], own[0] + own[2]);
     case LS_METRIC_COUNT_OF: return own[source->statistic];
     case LS_METRIC_AREA:
     case LS_METRIC_AREA_PR: return area(source, own);
-    default: return own[0] / own[1];
+    default: return source->counts.masked ? quotient(own[0], own[1]) : own[0] / own[1];
     }
 }
 

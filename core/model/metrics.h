@@ -13,6 +13,12 @@
 // the step's statistics of bucket 0 (LS_STEP_STATS); plugins know these places, so they stay. What other metrics count
 // (graph->count_slots) is added up on each replica by itself, whatever the strategy, and merged after each segment of steps: it follows them.
 #define LS_STATISTICS LS_SUMS
+// Sums of a share whose loss is a mean over what a mask leaves (ls_graph_loss_is_masked), such that
+// those of several shares add up.
+void ls_masked_sums_add(double sums[static LS_STATISTICS],
+                        const double share[static LS_STATISTICS]);
+// The same as one batch: its mean loss times its examples; what Keras averages over batches.
+void ls_masked_sums_end(double sums[static LS_STATISTICS]);
 
 // How a metric is made of its statistics.
 enum ls_metric_kind {

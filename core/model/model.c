@@ -521,6 +521,27 @@ enum ls_status ls_model_check_trained(const struct ls_model *model)
     return LS_BAD_INPUT;
 }
 
+// A loss with weights, or of an output with a mask, counts nothing.
+static void count_right(struct ls_metric_set *metrics)
+{
+    for (uint32_t i = 1; i < metrics->count; i++)
+        if (metrics->list[i].kind == LS_METRIC_OF_STATISTIC)
+            ls_metric_count_right(&metrics->list[i]);
+}
+
+// Logical shards are computed one after the other, and none knows what the mask leaves of the others.
+static enum ls_status check_mask(const struct ls_model *model, const struct ls_graph *graph,
+                                 const struct ls_loss_set *loss)
+{
+    if (!model->run->shards || ls_loss_set_is_none(loss) || !ls_graph_output_mask(graph))
+        return LS_OK;
+    ls_error("--reproducible",
+             "the output of '%s' has a mask (mask_zero or Masking), whose steps are counted over "
+             "the whole batch, and logical shards are computed one by one; leave it out",
+             model->source);
+    return LS_USAGE;
+}
+
 // The graph of a compilation whose loss and metrics are known.
 static enum ls_status build_for_training(const struct ls_model *model,
                                          struct ls_compilation *compilation)
@@ -531,7 +552,12 @@ static enum ls_status build_for_training(const struct ls_model *model,
     struct ls_graph *graph = compilation->graph;
     if (status)
         return status;
+    status = check_mask(model, graph, loss);
+    if (!status && (loss->list[0].weighted || ls_graph_output_mask(graph)))
+        count_right(&compilation->metrics);
     graph->keeps_outputs = compilation->keeps_outputs;
+    if (status)
+        return status;
     status = ls_loss_set_is_none(loss) ? ls_graph_add_seed(graph, graph->outputs[0], &seed)
                                        : ls_graph_add_losses(graph, loss->list, loss->count);
     if (!status)
@@ -559,9 +585,6 @@ enum ls_status ls_compilation_weigh(const struct ls_model *model, struct ls_comp
         .loss = model->loss, .metrics = model->metrics, .keeps_outputs = model->keeps_outputs};
     for (uint32_t i = 0; i < out->loss.count; i++)
         out->loss.list[i].weighted = true;
-    for (uint32_t i = 1; i < out->metrics.count; i++)
-        if (out->metrics.list[i].kind == LS_METRIC_OF_STATISTIC) // the weighted loss counts nothing
-            ls_metric_count_right(&out->metrics.list[i]);
     return build_for_training(model, out);
 }
 

@@ -453,11 +453,24 @@ static bool has_targets(struct ls_shape_call *call, bool elements, bool labels)
            refuse(call, "there must be one target a prediction, or one label a position");
 }
 
-// predictions, targets, [weights] -> sums
+// A weight for each position, or for each example where `examples` says so.
+static bool has_weights(struct ls_shape_call *call, bool examples)
+{
+    const struct ls_shape *weights = &call->inputs[2];
+    struct ls_shape positions = call->inputs[0];
+    positions.ndims--;
+    return call->input_count < 3 ||
+           (examples && weights->ndims == 1 && weights->dims[0] == positions.dims[0]) ||
+           ls_shape_equal(&positions, weights) ||
+           refuse(call, "there must be one weight %s",
+                  examples ? "an example or a position" : "a position");
+}
+
+// predictions, targets, [weights], [moments] -> sums
 bool ls_shapes_of_loss(struct ls_shape_call *call)
 {
     const bool sparse = call->attributes->function == LS_LOSS_SPARSE;
-    const struct ls_shape *weights = &call->inputs[2];
+    const struct ls_shape *moments = &call->inputs[3];
     const float smoothing = call->attributes->smoothing;
     if (!has_targets(call, !sparse, sparse))
         return false;
@@ -465,9 +478,10 @@ bool ls_shapes_of_loss(struct ls_shape_call *call)
         return refuse(call, "smoothing must be from 0 to 1, not %g", (double)smoothing);
     if (call->attributes->function == LS_LOSS_HUBER && !(call->attributes->threshold > 0))
         return refuse(call, "delta must be above 0, not %g", (double)call->attributes->threshold);
-    if (call->input_count > 2 &&
-        (weights->ndims != 1 || weights->dims[0] != call->inputs[0].dims[0]))
-        return refuse(call, "there must be one weight an example");
+    if (!has_weights(call, true))
+        return false;
+    if (call->input_count > 3 && (moments->ndims != 1 || moments->dims[0] != 3))
+        return refuse(call, "there must be the moments of one channel");
     return make_sums(call);
 }
 
@@ -481,13 +495,13 @@ bool ls_shapes_of_position_loss(struct ls_shape_call *call)
     return true;
 }
 
-// predictions, targets -> counts
+// predictions, targets, [weights] -> counts
 bool ls_shapes_of_metric(struct ls_shape_call *call)
 {
     const struct ls_op_attributes *attributes = call->attributes;
     static const int64_t counts[LS_METRIC_FUNCTION_COUNT] = {2, 2, 2, 4, 0};
     const bool buckets = attributes->function == LS_METRIC_BUCKETS;
-    if (!has_targets(call, true, true))
+    if (!has_targets(call, true, true) || !has_weights(call, false))
         return false;
     if ((buckets && attributes->count < 2) ||
         (attributes->function == LS_METRIC_TOP && attributes->count < 1))

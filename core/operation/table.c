@@ -779,7 +779,7 @@ static const struct ls_operation_row rows[LS_OP_COUNT] = {
     [LS_OP_LOSS] = {
         .name = "loss",
         .inputs = {ARGUMENT("predictions", TENSOR, F32), ARGUMENT("targets", LABEL, INDEX),
-                   OPTIONAL("weights", LABEL, F32)},
+                   OPTIONAL("weights", LABEL, F32), OPTIONAL("moments", TOTAL, F64)},
         .outputs = {ARGUMENT("sums", SUMS, F32)},
         .traits = LS_TRAIT_LOSS,
         .gradient = LS_GRADIENT_BY_OPERATIONS,
@@ -791,7 +791,7 @@ static const struct ls_operation_row rows[LS_OP_COUNT] = {
     [LS_OP_LOSS_BACKWARD] = {
         .name = "loss_backward",
         .backward_of = LS_OP_LOSS,
-        .inputs = {INPUT(0), INPUT(1), INPUT(2)},
+        .inputs = {INPUT(0), INPUT(1), INPUT(2), INPUT(3)},
         .outputs = {INPUT_GRADIENT(0)},
     },
     [LS_OP_POSITION_LOSS] = {
@@ -812,7 +812,8 @@ static const struct ls_operation_row rows[LS_OP_COUNT] = {
     },
     [LS_OP_METRIC] = {
         .name = "metric",
-        .inputs = {ARGUMENT("predictions", TENSOR, F32), ARGUMENT("targets", LABEL, INDEX)},
+        .inputs = {ARGUMENT("predictions", TENSOR, F32), ARGUMENT("targets", LABEL, INDEX),
+                   OPTIONAL("weights", LABEL, F32)},
         .outputs = {ARGUMENT("counts", SUMS, F32)},
         .functions = metric_names,
         .function_count = LS_METRIC_FUNCTION_COUNT,

@@ -17,9 +17,9 @@ extern "C" {
 
 // ---- Operations ----
 // Arguments are listed as inputs -> outputs; [x] is optional. "sums" is F32 x 4: sum of the losses
-// of the examples, number of right predictions, number of examples, 0. `saved` is U8 of the size
-// that `prepare` returns in `saved_bytes` for the forward operation (its dims are not read; 0
-// bytes: nothing to keep); its content is the device's own.
+// of the examples, number of right predictions, number of examples, 0 (see LS_OP_LOSS). `saved` is
+// U8 of the size that `prepare` returns in `saved_bytes` for the forward operation (its dims are
+// not read; 0 bytes: nothing to keep); its content is the device's own.
 enum ls_op {
     LS_OP_NONE = 0, // no operation
     // x (B,H,W,C), w (KH,KW,C/groups,F), [b (F)] -> y (B,OH,OW,F)
@@ -272,16 +272,22 @@ enum ls_op {
     // Flat (N): parameter -> average, parameter: a = m a + (1 - m) w with the attribute momentum m;
     // at the first update a = w. With `count` c above 0, w = a after every c-th update.
     LS_OP_EMA_UPDATE = 79,
-    // predictions (B,...,C), targets, [weights (B)] -> sums: the loss `function` (enum
-    // ls_loss_function) of each position (C values), its mean over the positions of an example,
-    // times the weight of the example. No prediction counts as right. Targets are F32 in the shape
-    // of predictions; for LS_LOSS_SPARSE they are labels, I32 (B,...).
+    // predictions (B,...,C), targets, [weights (B) or (B,...)], [moments F64 (3)] -> sums: the loss
+    // `function` (enum ls_loss_function) of each position (C values), times its weight, which may
+    // be one for all positions of an example; the mean of that over the positions of an example.
+    // No prediction counts as right. Targets are F32 in the shape of predictions; for
+    // LS_LOSS_SPARSE they are labels, I32 (B,...). Where the weight is 0, the loss is 0, whatever
+    // predictions and targets are. With weights of at least 2 dimensions, the fourth sum is that of
+    // their means over the positions of an example. Moments are those of a mask of the positions
+    // (see LS_OP_BATCH_MOMENTS, C = 1): every loss is then multiplied by n / sum, or by 0 where the
+    // sum is 0, and the fourth sum is B sum / n.
     LS_OP_LOSS = 80,
-    // predictions, targets, [weights] -> dpredictions, times record->gradient_scale
+    // predictions, targets, [weights], [moments] -> dpredictions, times record->gradient_scale
     LS_OP_LOSS_BACKWARD = 81,
-    // predictions (B,...,C), targets -> the counts of `function` (enum ls_metric_function). Targets
-    // are F32 in the shape of predictions, or labels I32 (B,...): one of C classes, or the value of
-    // the one element if C is 1.
+    // predictions (B,...,C), targets, [weights (B,...)] -> the counts of `function` (enum
+    // ls_metric_function), to which each position adds its weight instead of 1. Targets are F32 in
+    // the shape of predictions, or labels I32 (B,...): one of C classes, or the value of the one
+    // element if C is 1.
     LS_OP_METRIC = 82,
     // Flat (N) F32: gradient -> y, which may be in the memory of the gradient: gradient /
     // record->loss_scale. A device without it cannot train with a loss scale.

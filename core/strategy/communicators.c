@@ -236,6 +236,9 @@ enum ls_status ls_driver_open_totals(struct ls_driver *driver)
     struct ls_driver_plugin collective = options->collective, transport = options->transport;
     if (driver->plan->total_count == 0 || driver->world < 2)
         return LS_OK;
+    // A replica that makes steps of its own has a batch of its own, of which a mask leaves something.
+    if (driver->plan->totals[0].of_mask && driver->traits.divisor != LS_DIVISOR_GLOBAL)
+        return LS_OK;
     enum ls_status status = check_strategy(driver);
     if (!status && !collective.plugin)
         status = options->total_plugins(options->context, &collective, &transport);

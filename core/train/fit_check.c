@@ -147,7 +147,7 @@ static enum ls_status check_servers(const struct ls_fit *fit)
         return LS_USAGE;
     }
     if (run->workers.served.servers && run->workers.served.workers > 1 &&
-        ls_graph_has_totals(fit->model->graph)) {
+        ls_graph_has_layer_totals(fit->model->graph)) {
         ls_error("--strategy",
                  "a layer of '%s' normalizes by the statistics of all replicas (synchronized), but "
                  "workers with server processes make steps of their own; leave --servers out and "
@@ -166,6 +166,19 @@ static enum ls_status check_servers(const struct ls_fit *fit)
     return LS_OK;
 }
 
+// A part of a batch does not know what the mask leaves of the others; with `accumulate`, as in Keras,
+// each batch has a loss of its own.
+static enum ls_status check_mask(const struct ls_fit *fit)
+{
+    if (fit->options->microbatches < 2 || !ls_graph_loss_is_masked(fit->model->graph))
+        return LS_OK;
+    ls_error("--microbatches",
+             "the output of '%s' has a mask (mask_zero or Masking), whose steps are counted over "
+             "the whole batch before the loss is computed; leave it out, or use --accumulate",
+             fit->model->source);
+    return LS_USAGE;
+}
+
 enum ls_status ls_fit_check(struct ls_fit *fit)
 {
     const struct ls_data *validation = fit->options->validation;
@@ -176,6 +189,8 @@ enum ls_status ls_fit_check(struct ls_fit *fit)
         status = ls_model_check_usable(fit->model, "fit");
     if (!status)
         status = ls_model_check_has_loss(fit->model, "fit");
+    if (!status)
+        status = check_mask(fit);
     if (!status)
         status = ls_model_check_training_data(fit->model, fit->train, false);
     if (!status && validation)

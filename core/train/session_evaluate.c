@@ -29,7 +29,9 @@ struct evaluation {
     struct ls_session *session;
     uint64_t first, steps; // batches of the dataset
     uint64_t from, to; // of `steps`, those under way
-    double (*sums)[LS_STATISTICS]; // by index; NULL: of a prediction
+    // By index; NULL: of a prediction. With a mask (ls_graph_loss_is_masked) by {index, batch}.
+    double (*sums)[LS_STATISTICS];
+    bool masked;
     // With logical shards: (index, statistics and what metrics count). NULL: `sums` has them.
     struct ls_exact_sum *exact;
     uint32_t exact_count; // of an index
@@ -106,9 +108,21 @@ static enum ls_status compute_share(const struct evaluation *evaluation, uint32_
         return status;
     if (evaluation->outputs)
         return predict_share(evaluation, index, step, batch);
-    return session->driver
-               ? ls_driver_evaluate(session->driver, index, batch, evaluation->sums[index])
-               : ls_replica_evaluate(replica, batch, evaluation->sums[index]);
+    double share[LS_STATISTICS] = {0};
+    double *sums = evaluation->masked ? share : evaluation->sums[index];
+    status = session->driver ? ls_driver_evaluate(session->driver, index, batch, sums)
+                             : ls_replica_evaluate(replica, batch, sums);
+    if (status || !evaluation->masked)
+        return status;
+    status = ls_replica_evaluate_end(replica, share); // none is added to those of another share
+    ls_masked_sums_add(evaluation->sums[index * evaluation->steps + step], share);
+    return status;
+}
+
+// Of an index.
+static uint64_t sums_bytes(const struct evaluation *evaluation)
+{
+    return (evaluation->masked ? evaluation->steps : 1) * sizeof(*evaluation->sums);
 }
 
 // All shares of a batch that are this replica's.
@@ -195,8 +209,9 @@ static enum ls_status evaluate_shares(void *context, uint32_t index)
     if (!status && (atomic_load(&evaluation->begun) & ENDS))
         status = LS_INTERRUPTED;
     if (evaluation->sums) {
-        const enum ls_status settled = ls_replica_evaluate_end(
-            session->replicas[index], status ? NULL : evaluation->sums[index]);
+        const enum ls_status settled =
+            ls_replica_evaluate_end(session->replicas[index],
+                                    status || evaluation->masked ? NULL : evaluation->sums[index]);
         status = status ? status : settled;
     }
     ls_trace_end();
@@ -260,7 +275,7 @@ static enum ls_status evaluate_once(struct evaluation *evaluation, const struct 
         session, dataset, &order, session->run->shards ? session->need.microbatches : 1, 0,
         session->count, &stream);
     if (evaluation->sums)
-        memset(evaluation->sums, 0, session->count * sizeof(*evaluation->sums));
+        memset(evaluation->sums, 0, session->count * sums_bytes(evaluation));
     if (evaluation->exact)
         memset(evaluation->exact, 0,
                (size_t)session->count * evaluation->exact_count * sizeof(*evaluation->exact));
@@ -317,6 +332,21 @@ enum ls_status ls_session_predict(struct ls_session *session, const struct ls_da
     return status;
 }
 
+// The sums of batches whose loss is a mean over what a mask leaves of each.
+static void add_batches(const struct evaluation *evaluation, double (*all)[LS_STATISTICS],
+                        uint32_t world, double *statistics)
+{
+    for (uint64_t step = 0; step < evaluation->steps; step++) {
+        double batch[LS_STATISTICS] = {0};
+        for (uint32_t i = 0; i < world; i++)
+            for (uint32_t k = 0; k < LS_STATISTICS; k++)
+                batch[k] += all[i * evaluation->steps + step][k];
+        ls_masked_sums_end(batch);
+        for (uint32_t k = 0; k < LS_STATISTICS; k++)
+            statistics[k] += batch[k];
+    }
+}
+
 // The sums of all replicas of all workers. `counts`: what metrics count.
 static enum ls_status add_all(const struct evaluation *evaluation, double *statistics,
                               double *counts)
@@ -324,15 +354,17 @@ static enum ls_status add_all(const struct evaluation *evaluation, double *stati
     struct ls_session *session = evaluation->session;
     const uint32_t world = ls_cluster_world(session->cluster);
     const uint32_t slots = session->model->graph->count_slots;
-    double(*all)[LS_STATISTICS] = calloc(world, sizeof(*all)); // by rank
+    const uint64_t bytes = sums_bytes(evaluation);
+    double(*all)[LS_STATISTICS] = calloc(world, bytes); // by rank
     enum ls_status status =
-        all ? ls_cluster_gather(session->cluster, evaluation->sums, sizeof(*all), all)
-            : LS_OUT_OF_MEMORY;
+        all ? ls_cluster_gather(session->cluster, evaluation->sums, bytes, all) : LS_OUT_OF_MEMORY;
     if (!status) {
         ls_session_add_counts(session, counts);
         status = ls_workers_add(session->run, counts, slots);
     }
-    for (uint32_t i = 0; !status && i < world; i++)
+    if (!status && evaluation->masked)
+        add_batches(evaluation, all, world, statistics);
+    for (uint32_t i = 0; !status && !evaluation->masked && i < world; i++)
         for (uint32_t k = 0; k < LS_STATISTICS; k++)
             statistics[k] += all[i][k];
     free(all);
@@ -371,8 +403,9 @@ enum ls_status ls_session_evaluate(struct ls_session *session, const struct ls_d
                                     .steps =
                                         ls_stream_steps(dataset->count, session->need.global_batch),
                                     .batches = batches,
-                                    .sums = calloc(session->count, sizeof(*evaluation.sums)),
+                                    .masked = ls_graph_loss_is_masked(session->model->graph),
                                     .readers = calloc(session->count, sizeof(*evaluation.readers))};
+    evaluation.sums = calloc(session->count, sums_bytes(&evaluation) + 1);
     if (exact)
         evaluation.exact =
             calloc((size_t)session->count * evaluation.exact_count, sizeof(*evaluation.exact));

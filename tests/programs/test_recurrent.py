@@ -5,13 +5,15 @@ import json
 import os
 import struct
 
-from support import DONE, FIXTURES, KERAS_FILES, ProgramTest, main
+from support import DONE, FIXTURES, KERAS_FILES, UNAVAILABLE, USAGE, ProgramTest, main
 
 FOLDER = os.path.join(FIXTURES, "recurrent")
 REPLICAS = ((1,), (2, "--strategy=ring"), (3, "--strategy=ring"), (2, "--strategy=sharded"), (3, "--strategy=sharded"))
 CLOSE = 1e-5  # float32, added up in another order
 with open(os.path.join(FOLDER, "expected.json")) as opened:
     EXPECTED = json.load(opened)
+with open(os.path.join(FOLDER, "masks.json")) as opened:
+    MASKS = json.load(opened)
 
 
 def floats(path):
@@ -56,6 +58,58 @@ class BesideKeras(ProgramTest):
 
     def test_convolutions_on_each_step(self):
         self.check("cnn-lstm")
+
+
+class MaskedOutputs(ProgramTest):
+    """Loss and metrics of what a mask leaves, in an evaluation by three batches and in three steps."""
+
+    def options(self, case):
+        file = os.path.join(FOLDER, "masked-" + case["model"])
+        inputs = "".join(f"x{i if i > 1 else ''}={file}-x{i}.npy," for i in range(1, case["inputs"] + 1))
+        weights = f",sample_weight={FOLDER}/masked-weights.npy" if case["weighted"] else ""
+        return (f"--model={file}.keras", f"--initial-weights={file}.keras", f"--dataset=arrays:{inputs}y={file}-y.npy{weights}",
+                "--device=cpu", "--loss=" + case["loss"], "--metrics=" + (",".join(case["metrics"]) or "none"))
+
+    def close(self, case, got, wanted):
+        values = [got[name] for name in case["names"]]
+        self.assertLess(max(abs(a - b) for a, b in zip(values, wanted)), CLOSE, (values, wanted))
+
+    def check(self, model):
+        if not KERAS_FILES:
+            self.skipTest("files of Keras are not built in")
+        for case in (case for case in MASKS if case["model"] == model):
+            for replicas, *strategy in REPLICAS:
+                with self.subTest(loss=case["loss"], weighted=case["weighted"], replicas=replicas, strategy=strategy):
+                    by = (*self.options(case), f"--replicas={replicas}", *strategy)
+                    out = self.path("evaluated.json")
+                    outcome = self.lockstep("evaluate", *by, "--split=train", "--batch=5", "--report=" + out)
+                    self.assertEqual(outcome.code, DONE, outcome.err)
+                    with open(out) as file:
+                        self.close(case, json.load(file), case["evaluated"])
+                    report = self.train(*by, "--optimizer=sgd:learning_rate=0.5", "--batch=12", "--epochs=3", "--threads=1", "--validation=off")
+                    for epoch, wanted in zip(report["epochs"], case["trained"]):
+                        self.close(case, epoch, wanted)
+
+    def test_classes_of_each_step(self):
+        self.check("tagger")
+
+    def test_what_does_not_know_masks_is_refused(self):
+        if not KERAS_FILES:
+            self.skipTest("files of Keras are not built in")
+        for code, says, *options in ((USAGE, "--microbatches", "--microbatches=2"), (USAGE, "--reproducible", "--reproducible"),
+                                     (UNAVAILABLE, "sharded:stage=2", "--strategy=sharded:stage=3", "--replicas=2")):
+            with self.subTest(options=options):
+                self.refused(code, "train", *self.options(MASKS[0]), "--batch=12", "--epochs=1", "--validation=off", *options,
+                             says=("has a mask", says))
+
+    def test_one_sequence_into_another(self):
+        self.check("translator")
+
+    def test_numbers_of_each_step(self):
+        self.check("steps")
+
+    def test_two_classes_of_each_step(self):
+        self.check("signals")
 
 
 def layer(class_name, **config):

@@ -11,11 +11,12 @@ struct job {
     const struct ls_op_attributes *a;
     int64_t examples, positions, classes;
     const float *t, *weights; // t NULL: labels
+    bool of_positions; // `weights` has one a position, else one an example
+    float grown; // what every weight is multiplied by, for positions that a mask leaves out
     const int32_t *labels;
     float scale;
     double *losses; // forward: one an example
     float *values; // of positions, forward
-    bool of_positions; // `weights` has one a position
     double *counts; // of a metric
     const struct ls_device *device;
     struct cpu_row_pass pass; // positions of the predictions
@@ -33,10 +34,13 @@ static struct job job_of(const struct ls_device *device, const struct ls_kernel 
     const struct ls_tensor_desc *desc = &kernel->arguments[0];
     const bool labels = kernel->arguments[1].dtype == LS_I32;
     const int64_t classes = desc->dims[desc->ndims - 1], examples = desc->dims[0];
+    const int64_t rows = (int64_t)ls_tensor_elements(desc) / classes;
+    const bool weighted = kernel->input_count > 2;
+    const double *moments = kernel->input_count > 3 ? launch->arguments[3] : NULL;
     *results = (double *)(void *)cpu_past(launch->scratch, rooms_of(device, desc));
     return (struct job){.a = &kernel->attributes,
                         .examples = examples,
-                        .positions = (int64_t)ls_tensor_elements(desc) / classes / examples,
+                        .positions = rows / examples,
                         .classes = classes,
                         .device = device,
                         .pass = {.loop = loop,
@@ -46,7 +50,11 @@ static struct job job_of(const struct ls_device *device, const struct ls_kernel 
                                  .rooms = launch->scratch},
                         .t = labels ? NULL : launch->arguments[1],
                         .labels = labels ? launch->arguments[1] : NULL,
-                        .weights = kernel->input_count > 2 ? launch->arguments[2] : NULL};
+                        .weights = weighted ? launch->arguments[2] : NULL,
+                        .of_positions = weighted && kernel->arguments[2].ndims > 1,
+                        .grown = !moments         ? 1.0f
+                                 : moments[0] > 0 ? (float)(moments[2] / moments[0])
+                                                  : 0.0f};
 }
 
 // ---- One element: its loss, and the slope of it ----
@@ -256,6 +264,14 @@ static double position_loss(const struct job *job, const float *p, int64_t i, fl
     }
 }
 
+// Of position i.
+static float weight_at(const struct job *job, int64_t i)
+{
+    if (!job->weights)
+        return 1.0f;
+    return job->grown * job->weights[job->of_positions ? i : i / job->positions];
+}
+
 // ---- Launches ----
 
 static void forward_rows(const void *context, const float *const *in, float *out, int64_t first,
@@ -263,9 +279,12 @@ static void forward_rows(const void *context, const float *const *in, float *out
 {
     const struct job *job = context;
     (void)out;
-    for (int64_t i = 0; i < rows; i++)
-        job->losses[(first + i) / job->positions] +=
-            position_loss(job, in[0] + i * job->classes, first + i, NULL);
+    for (int64_t i = 0; i < rows; i++) {
+        const float weight = weight_at(job, first + i);
+        if (weight != 0)
+            job->losses[(first + i) / job->positions] +=
+                (double)weight * position_loss(job, in[0] + i * job->classes, first + i, NULL);
+    }
 }
 
 static void forward_part(void *context, int64_t begin, int64_t end)
@@ -274,8 +293,7 @@ static void forward_part(void *context, int64_t begin, int64_t end)
     memset(job->losses + begin, 0, (size_t)(end - begin) * sizeof(double));
     cpu_row_pass_run(job->device, &job->pass, begin * job->positions, end * job->positions);
     for (int64_t b = begin; b < end; b++)
-        job->losses[b] = job->losses[b] / (double)job->positions *
-                         (job->weights ? (double)job->weights[b] : 1.0);
+        job->losses[b] /= (double)job->positions;
 }
 
 static void backward_rows(const void *context, const float *const *in, float *out, int64_t first,
@@ -284,12 +302,11 @@ static void backward_rows(const void *context, const float *const *in, float *ou
     const struct job *job = context;
     for (int64_t i = 0; i < rows; i++) {
         float *slopes = out + i * job->classes;
-        const int64_t at = job->of_positions ? first + i : (first + i) / job->positions;
-        const float weight = job->weights ? job->weights[at] : 1.0f;
-        const float factor = job->scale * weight;
-        (void)position_loss(job, in[0] + i * job->classes, first + i, slopes);
+        const float factor = job->scale * weight_at(job, first + i);
+        if (factor != 0)
+            (void)position_loss(job, in[0] + i * job->classes, first + i, slopes);
         for (int64_t k = 0; k < job->classes; k++)
-            slopes[k] *= factor;
+            slopes[k] = factor != 0 ? slopes[k] * factor : 0.0f;
     }
 }
 
@@ -315,6 +332,17 @@ static double work_of(const struct job *job)
     return 5.0 * (double)(job->examples * job->positions * job->classes);
 }
 
+// The fourth sum: the mean weights of the positions of each example, or what a mask leaves of them.
+static double sum_weights(const struct job *job, const double *moments)
+{
+    double sum = 0;
+    if (moments)
+        return (double)job->examples * (moments[0] / moments[2]);
+    for (int64_t i = 0; job->of_positions && i < job->examples * job->positions; i++)
+        sum += (double)job->weights[i];
+    return sum / (double)job->positions;
+}
+
 static int32_t run_forward(struct ls_device *device, struct ls_kernel *kernel,
                            const struct cpu_call *launch)
 {
@@ -326,7 +354,9 @@ static int32_t run_forward(struct ls_device *device, struct ls_kernel *kernel,
     cpu_parallel(device, job.examples, 1, work_of(&job), forward_part, &job);
     for (int64_t b = 0; b < job.examples; b++)
         loss += job.losses[b];
-    const float found[4] = {(float)loss, 0.0f, (float)job.examples, 0.0f};
+    const float found[4] = {
+        (float)loss, 0.0f, (float)job.examples,
+        (float)sum_weights(&job, kernel->input_count > 3 ? launch->arguments[3] : NULL)};
     memcpy(sums, found, sizeof(found));
     return LS_OK;
 }
@@ -413,18 +443,19 @@ static bool is_right(const struct job *job, const float *p, int64_t i)
     return before < (top ? (int64_t)job->a->count : 1);
 }
 
-static void count_element(const struct ls_op_attributes *a, float p, float t, double *counts)
+static void count_element(const struct ls_op_attributes *a, float p, float t, double weight,
+                          double *counts)
 {
     const bool above = p > a->threshold, is = t > 0;
     const float last = (float)a->count - 1.0f;
     switch (a->function) {
     case LS_METRIC_BINARY:
-        counts[0] += (above ? 1.0f : 0.0f) == t;
-        counts[1] += 1.0;
+        counts[0] += (above ? 1.0f : 0.0f) == t ? weight : 0.0;
+        counts[1] += weight;
         break;
-    case LS_METRIC_CONFUSION: counts[above ? (is ? 0 : 1) : (is ? 2 : 3)] += 1.0; break;
+    case LS_METRIC_CONFUSION: counts[above ? (is ? 0 : 1) : (is ? 2 : 3)] += weight; break;
     default:
-        counts[(is ? 0 : a->count) + (uint32_t)clip(ceilf(p * last) - 1.0f, 0.0f, last)] += 1.0;
+        counts[(is ? 0 : a->count) + (uint32_t)clip(ceilf(p * last) - 1.0f, 0.0f, last)] += weight;
         break;
     }
 }
@@ -437,16 +468,17 @@ static void metric_rows(const void *context, const float *const *in, float *out,
     (void)out;
     for (int64_t i = first; i < first + rows; i++) {
         const float *p = in[0] + (i - first) * job->classes;
+        const double weight = (double)weight_at(job, i);
         if (a->function == LS_METRIC_CATEGORICAL || a->function == LS_METRIC_TOP) {
-            job->counts[0] += is_right(job, p, i);
-            job->counts[1] += 1.0;
+            job->counts[0] += is_right(job, p, i) ? weight : 0.0;
+            job->counts[1] += weight;
             continue;
         }
         for (int64_t k = 0; k < job->classes; k++) {
             const float t = job->t              ? job->t[i * job->classes + k]
                             : job->classes == 1 ? (float)job->labels[i]
                                                 : (float)(job->labels[i] == k);
-            count_element(a, p[k], t, job->counts);
+            count_element(a, p[k], t, weight, job->counts);
         }
     }
 }

@@ -250,39 +250,55 @@ static struct position position_at(const struct reference_call *call, const stru
                              .classes = s->classes};
 }
 
-static double weight_of(const struct reference_call *call, int64_t example)
+// Whether there is a weight for each position of an example.
+static bool weighs_positions(const struct reference_call *call)
 {
-    return call->input_count > 2 ? (double)((const float *)call->inputs[2])[example] : 1;
+    return call->input_count > 2 && call->input_descs[2].ndims > 1;
 }
 
-// predictions, targets, [weights] -> sums
+static double weight_of(const struct reference_call *call, const struct shape *s, int64_t position)
+{
+    const int64_t at = weighs_positions(call) ? position : position / s->positions;
+    return call->input_count > 2 ? (double)((const float *)call->inputs[2])[at] : 1;
+}
+
+// The share of the positions that a mask leaves; 1: there is none.
+static double left_of(const struct reference_call *call)
+{
+    const double *moments = call->input_count > 3 ? call->inputs[3] : NULL;
+    return moments ? moments[0] / moments[2] : 1;
+}
+
+// predictions, targets, [weights], [moments] -> sums
 static void loss_run(const struct reference_call *call)
 {
     const struct shape s = shape_of(call);
+    const double left = left_of(call);
     double *sums = call->results[0];
-    for (int64_t b = 0; b < s.examples; b++) {
-        double loss = 0;
-        for (int64_t i = 0; i < s.positions; i++) {
-            const struct position at = position_at(call, &s, b * s.positions + i);
-            loss += position_loss(&at, NULL);
-        }
-        sums[0] += weight_of(call, b) * loss / (double)s.positions;
+    for (int64_t i = 0; i < s.examples * s.positions; i++) {
+        const struct position at = position_at(call, &s, i);
+        const double weight = weight_of(call, &s, i) / (double)s.positions;
+        sums[0] += weight != 0 && left > 0 ? position_loss(&at, NULL) * weight / left : 0;
+        sums[3] += weighs_positions(call) ? weight : 0;
     }
     sums[2] = (double)s.examples;
+    if (call->input_count > 3)
+        sums[3] = (double)s.examples * left;
 }
 
-// predictions, targets, [weights] -> dpredictions
+// predictions, targets, [weights], [moments] -> dpredictions
 static void loss_backward_run(const struct reference_call *call)
 {
     const struct shape s = shape_of(call);
     for (int64_t i = 0; i < s.examples * s.positions; i++) {
         const struct position at = position_at(call, &s, i);
         double *slopes = call->results[0] + i * s.classes;
-        const double factor = weight_of(call, i / s.positions) / (double)s.positions *
-                              (double)call->record->gradient_scale;
+        const double weight = weight_of(call, &s, i), left = left_of(call);
+        const double factor =
+            weight / (double)s.positions * (double)call->record->gradient_scale / left;
         position_loss(&at, slopes);
         for (int64_t k = 0; k < s.classes; k++)
-            slopes[k] *= factor;
+            slopes[k] = weight != 0 && left > 0 ? slopes[k] * factor : 0;
     }
 }
 
@@ -332,24 +348,25 @@ static int64_t classes_before(const struct position *at, int64_t of, bool equal_
     return count;
 }
 
-static void count_element(const struct ls_op_attributes *a, double p, double t, double *counts)
+static void count_element(const struct ls_op_attributes *a, double p, double t, double weight,
+                          double *counts)
 {
     const bool above = p > (double)a->threshold, is = t > 0;
     const double last = (double)a->count - 1;
     switch (a->function) {
     case LS_METRIC_BINARY:
-        counts[0] += (above ? 1 : 0) == t;
-        counts[1]++;
+        counts[0] += (above ? 1 : 0) == t ? weight : 0;
+        counts[1] += weight;
         break;
-    case LS_METRIC_CONFUSION: counts[above ? (is ? 0 : 1) : (is ? 2 : 3)]++; break;
+    case LS_METRIC_CONFUSION: counts[above ? (is ? 0 : 1) : (is ? 2 : 3)] += weight; break;
     default: // in float32, so that every device finds the same bucket
         counts[(is ? 0 : a->count) +
-               (uint64_t)clip((double)ceilf((float)p * (float)last) - 1, 0, last)]++;
+               (uint64_t)clip((double)ceilf((float)p * (float)last) - 1, 0, last)] += weight;
         break;
     }
 }
 
-// predictions, targets -> counts
+// predictions, targets, [weights] -> counts
 static void metric_run(const struct reference_call *call)
 {
     const struct shape s = shape_of(call);
@@ -358,29 +375,32 @@ static void metric_run(const struct reference_call *call)
     double *counts = call->results[0];
     for (int64_t i = 0; i < s.examples * s.positions; i++) {
         const struct position at = position_at(call, &s, i);
+        const double weight = weight_of(call, &s, i);
         if (a->function == LS_METRIC_CATEGORICAL || top) {
-            counts[0] += classes_before(&at, largest_target(&at), !top) < (top ? a->count : 1);
-            counts[1]++;
+            const bool right =
+                classes_before(&at, largest_target(&at), !top) < (top ? a->count : 1);
+            counts[0] += right ? weight : 0;
+            counts[1] += weight;
             continue;
         }
         for (int64_t k = 0; k < s.classes; k++)
-            count_element(a, (double)at.p[k], target_of(&at, k), counts);
+            count_element(a, (double)at.p[k], target_of(&at, k), weight, counts);
     }
 }
 
 const struct reference_operation reference_loss = {
     .name = "loss",
-    .inputs = {2, 3},
+    .inputs = {2, 4},
     .outputs = {1, 1},
-    .used_inputs = 7,
+    .used_inputs = 15,
     .run = loss_run,
 };
 
 const struct reference_operation reference_loss_backward = {
     .name = "loss_backward",
-    .inputs = {2, 3},
+    .inputs = {2, 4},
     .outputs = {1, 1},
-    .used_inputs = 7,
+    .used_inputs = 15,
     .run = loss_backward_run,
 };
 
@@ -402,8 +422,8 @@ const struct reference_operation reference_position_loss_backward = {
 
 const struct reference_operation reference_metric = {
     .name = "metric",
-    .inputs = {2, 2},
+    .inputs = {2, 3},
     .outputs = {1, 1},
-    .used_inputs = 3,
+    .used_inputs = 7,
     .run = metric_run,
 };

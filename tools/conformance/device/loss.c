@@ -3,6 +3,8 @@
 // positions per example.
 #include "tools/conformance/device/suite.h"
 
+#include <stdlib.h>
+
 static const struct {
     uint32_t ndims;
     int64_t dims[4];
@@ -176,8 +178,48 @@ static void add_targets(struct ls_device_case *c, size_t shape, bool labels,
                             values);
 }
 
-static void loss_case(struct ls_device_suite *suite, size_t which, size_t shape, bool weighted,
-                      bool backward)
+// What weighs a loss.
+enum weights { UNWEIGHTED, OF_EXAMPLES, OF_POSITIONS, OF_MASK, OF_EMPTY_MASK, WEIGHTS };
+static const char *const weight_names[] = {"", " weighted", " with weights of positions",
+                                           " with a mask", " with a mask that leaves nothing"};
+
+// One for each position, many of them 0.
+static void add_position_weights(struct ls_device_case *c, size_t shape)
+{
+    struct ls_tensor_desc desc = labels_of(shape);
+    desc.dtype = LS_F32;
+    ls_device_case_draw(c, ls_device_case_input(c, LS_DEVICE_PLAIN, desc), LS_DEVICE_TIES);
+}
+
+// Those of a mask that leaves two of three positions, or none.
+static void add_moments(struct ls_device_case *c, size_t shape, bool empty)
+{
+    const struct ls_tensor_desc labels = labels_of(shape);
+    const double count = (double)ls_tensor_elements(&labels), left = empty ? 0 : count * 2 / 3;
+    const uint32_t input = ls_device_case_input(c, LS_DEVICE_PLAIN, LS_DEVICE_DESC(LS_F64, 3));
+    double *values = c->values[input] = malloc(3 * sizeof(*values));
+    if (!values)
+        return;
+    values[0] = values[1] = left;
+    values[2] = count;
+}
+
+static void add_weights(struct ls_device_case *c, size_t shape, enum weights weights)
+{
+    if (weights == OF_EXAMPLES)
+        ls_device_case_draw(
+            c,
+            ls_device_case_input(c, LS_DEVICE_PLAIN,
+                                 LS_DEVICE_DESC(LS_F32, predictions_of(shape).dims[0])),
+            LS_DEVICE_UNIFORM);
+    if (weights >= OF_POSITIONS)
+        add_position_weights(c, shape);
+    if (weights >= OF_MASK)
+        add_moments(c, shape, weights == OF_EMPTY_MASK);
+}
+
+static void loss_case(struct ls_device_suite *suite, size_t which, size_t shape,
+                      enum weights weights, bool backward)
 {
     struct ls_device_case c;
     const struct ls_tensor_desc desc = predictions_of(shape);
@@ -185,7 +227,7 @@ static void loss_case(struct ls_device_suite *suite, size_t which, size_t shape,
                          backward ? "loss_backward" : "loss", losses[which].name,
                          (long long)desc.dims[0],
                          (unsigned long long)ls_tensor_elements(&desc) / (uint64_t)desc.dims[0],
-                         weighted ? " weighted" : "");
+                         weight_names[weights]);
     c.request.attributes = (struct ls_op_attributes){.function = losses[which].function,
                                                      .from_logits = losses[which].from_logits,
                                                      .smoothing = losses[which].smoothing,
@@ -194,10 +236,7 @@ static void loss_case(struct ls_device_suite *suite, size_t which, size_t shape,
     ls_device_case_draw(&c, ls_device_case_input(&c, LS_DEVICE_ACTIVATION, desc),
                         losses[which].predictions);
     add_targets(&c, shape, losses[which].targets == LS_DEVICE_LABELS, losses[which].targets);
-    if (weighted)
-        ls_device_case_draw(
-            &c, ls_device_case_input(&c, LS_DEVICE_PLAIN, LS_DEVICE_DESC(LS_F32, desc.dims[0])),
-            LS_DEVICE_UNIFORM);
+    add_weights(&c, shape, weights);
     if (backward)
         ls_device_case_output(
             &c, LS_DEVICE_ACTIVATION, desc,
@@ -236,20 +275,23 @@ static void position_case(struct ls_device_suite *suite, size_t which, size_t sh
     ls_device_case_run(suite, &c);
 }
 
-static void metric_case(struct ls_device_suite *suite, size_t which, size_t shape)
+static void metric_case(struct ls_device_suite *suite, size_t which, size_t shape, bool weighted)
 {
     struct ls_device_case c;
     const struct ls_tensor_desc desc = predictions_of(shape);
-    ls_device_case_start(&c, LS_OP_METRIC, "metric %s B=%lld of %llu", metrics[which].name,
+    ls_device_case_start(&c, LS_OP_METRIC, "metric %s B=%lld of %llu%s", metrics[which].name,
                          (long long)desc.dims[0],
-                         (unsigned long long)ls_tensor_elements(&desc) / (uint64_t)desc.dims[0]);
+                         (unsigned long long)ls_tensor_elements(&desc) / (uint64_t)desc.dims[0],
+                         weighted ? " weighted" : "");
     c.request.attributes = (struct ls_op_attributes){
         .function = metrics[which].function, .count = metrics[which].count, .threshold = 0.2f};
     ls_device_case_draw(&c, ls_device_case_input(&c, LS_DEVICE_ACTIVATION, desc),
                         LS_DEVICE_PROBABILITIES);
     add_targets(&c, shape, metrics[which].labels, LS_DEVICE_TIES);
+    if (weighted)
+        add_position_weights(&c, shape);
     ls_device_case_output(&c, LS_DEVICE_PLAIN, LS_DEVICE_DESC(LS_F32, metrics[which].counts),
-                          LS_DEVICE_EXACT);
+                          weighted ? LS_DEVICE_SUM : LS_DEVICE_EXACT);
     ls_device_case_run(suite, &c);
 }
 
@@ -270,6 +312,20 @@ static bool offers(struct ls_device_suite *suite, const char *name, uint32_t op)
            ls_device_operation_offered(suite, name, &request);
 }
 
+// Whether the device takes a weight for each position, and moments; a device may lack that, too.
+static bool offers_masks(struct ls_device_suite *suite)
+{
+    const struct ls_device_request request = {
+        .op = LS_OP_LOSS,
+        .attributes = {.function = LS_LOSS_ABSOLUTE, .epsilon = 1e-7f},
+        .input_count = 4,
+        .output_count = 1,
+        .arguments = {LS_DEVICE_DESC(LS_F32, 2, 3, 4), LS_DEVICE_DESC(LS_F32, 2, 3, 4),
+                      LS_DEVICE_DESC(LS_F32, 2, 3), LS_DEVICE_DESC(LS_F64, 3),
+                      LS_DEVICE_DESC(LS_F32, 4)}};
+    return ls_device_operation_offered(suite, "loss with a mask", &request);
+}
+
 static void more_losses(struct ls_device_suite *suite)
 {
     static const size_t few[] = {0, 1, 3, 5, 7}; // of the shapes
@@ -277,19 +333,21 @@ static void more_losses(struct ls_device_suite *suite)
     const bool backward = offers(suite, "loss_backward", LS_OP_LOSS_BACKWARD);
     const bool counts = offers(suite, "metric", LS_OP_METRIC);
     const bool positions = offers(suite, "position_loss", LS_OP_POSITION_LOSS);
+    const bool masks = forward && offers_masks(suite);
+    const size_t kinds = masks ? WEIGHTS : OF_POSITIONS;
     for (size_t i = 0; i < sizeof(few) / sizeof(few[0]); i++) {
         for (size_t k = 0; k < sizeof(losses) / sizeof(losses[0]); k++) {
             if (forward)
-                loss_case(suite, k, few[i], (i + k) % 2, false);
+                loss_case(suite, k, few[i], (enum weights)((i + k) % kinds), false);
             if (backward)
-                loss_case(suite, k, few[i], (i + k) % 2, true);
+                loss_case(suite, k, few[i], (enum weights)((i + k) % kinds), true);
             if (positions)
                 position_case(suite, k, few[i], (i + k) % 2);
             if (positions)
                 position_case(suite, k, few[i], (i + k) % 2 == 0);
         }
         for (size_t k = 0; counts && k < sizeof(metrics) / sizeof(metrics[0]); k++)
-            metric_case(suite, k, few[i]);
+            metric_case(suite, k, few[i], masks && (i + k) % 2);
     }
 }
 

@@ -56,6 +56,9 @@ static const char *check_losses(struct ls_kernel *kernel, int64_t count, int64_t
         return "it does not know this function";
     if (!metric && labels != (function == LS_LOSS_SPARSE))
         return "labels are for the sparse loss only";
+    if (kernel->request.input_count > (metric ? 2 : 3) ||
+        (kernel->request.input_count > 2 && cuda_input_desc(kernel, 2)->ndims > 1))
+        return "it does not know masks of outputs";
     if (cuda_elements(cuda_input_desc(kernel, 1)) != (labels ? rows : count))
         return "labels are integers, one a position, and targets floats, one a prediction";
     return NULL;
