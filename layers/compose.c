@@ -175,7 +175,8 @@ static struct ls_tensor *constant(const struct ls_composer *composer, uint32_t n
 
 static bool is_random(uint32_t op)
 {
-    return op == LS_OP_DROPOUT || op == LS_OP_NOISE || op == LS_OP_ATTENTION;
+    return op == LS_OP_DROPOUT || op == LS_OP_NOISE || op == LS_OP_ATTENTION || op == LS_OP_DRAW ||
+           op == LS_OP_ERASE;
 }
 
 static struct ls_tensor *operation(const struct ls_composer *composer, uint32_t op,
@@ -206,7 +207,7 @@ static struct ls_tensor *operation(const struct ls_composer *composer, uint32_t 
     if (ndims && !read_shape(c, ndims, dims, &size))
         return NULL;
     if (ls_operation_has(op, LS_TRAIT_TRAINING_ONLY) && !composer->training)
-        return inputs[0];
+        return inputs[input_count > 2 ? 2 : 0]; // `otherwise`, or x
     if (is_random(op))
         own.key = c->graph->dropout_count++;
     if (!composer->training)

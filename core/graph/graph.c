@@ -580,6 +580,12 @@ enum ls_status ls_graph_add_uncast(struct ls_graph *graph, uint32_t op,
     }
     if (!ls_operation_shapes(row, &call))
         return ls_graph_fail(graph, inputs[0], "%s", call.why);
+    if (ls_operation_has(op, LS_TRAIT_TRAINING_ONLY) &&
+        !ls_shape_equal(&call.outputs[0], &call.inputs[input_count > 2 ? 2 : 0]))
+        return ls_graph_fail(graph, inputs[0],
+                             "%s: what stands for the result where nothing is trained must have "
+                             "its shape",
+                             row->name);
     status = check_shape(graph, inputs[0], NULL, &call.outputs[0]);
     if (!status)
         status = append_outputs(graph, row, call.outputs, converted, &operation);

@@ -57,6 +57,8 @@ static void remove_node(struct ls_build *build, uint32_t index)
 
 // ---- Identities ----
 
+enum { OTHERWISE = 2 }; // the input that stands for the result of LS_TRAIT_TRAINING_ONLY
+
 // Reads what stands for inputs that an identity made. Nodes are visited in order, so that is known.
 static void follow_inputs(struct ls_build *build, struct ls_node *node)
 {
@@ -66,12 +68,19 @@ static void follow_inputs(struct ls_build *build, struct ls_node *node)
 
 static void remove_identity(struct ls_build *build, struct ls_node *node)
 {
-    if (node->removed ||
-        !ls_operation_is_identity(node->op, &node->attributes, shape_of(build, node->inputs[0]),
-                                  shape_of(build, node->outputs[0]), ls_build_trains(build)))
+    const uint32_t stands =
+        ls_operation_has(node->op, LS_TRAIT_TRAINING_ONLY) && node->input_count > OTHERWISE
+            ? OTHERWISE
+            : 0;
+    if (node->removed)
         return;
-    node->removed = true;
-    build->buffers->values[node->outputs[0]].same_as = node->inputs[0];
+    if (ls_operation_is_identity(node->op, &node->attributes, shape_of(build, node->inputs[0]),
+                                 shape_of(build, node->outputs[0]), ls_build_trains(build))) {
+        node->removed = true;
+        build->buffers->values[node->outputs[0]].same_as = node->inputs[stands];
+    } else if (stands) {
+        node->input_count = OTHERWISE; // nobody reads it
+    }
 }
 
 // ---- Given statistics ----

@@ -36,7 +36,8 @@ static const struct ls_operation *reader_of(const struct ls_graph *graph,
 {
     for (uint32_t i = 0; i < graph->operation_count; i++)
         for (uint32_t k = 0; k < graph->operations[i].input_count; k++)
-            if (graph->operations[i].inputs[k] == tensor && !graph->operations[i].backward)
+            if (graph->operations[i].inputs[k] == tensor && !graph->operations[i].backward &&
+                graph->operations[i].op != LS_OP_DRAW) // which reads no values
                 return &graph->operations[i];
     return NULL;
 }
@@ -55,6 +56,10 @@ static bool reach_weights(const struct ls_graph *graph)
         case LS_OP_TRANSPOSE:
         case LS_OP_SLICE:
         case LS_OP_DROPOUT:
+        case LS_OP_RESIZE2D:
+        case LS_OP_RESAMPLE:
+        case LS_OP_RECOLOUR:
+        case LS_OP_ERASE:
         case LS_OP_UPSAMPLE2D: tensor = operation->outputs[0]; break;
         case LS_OP_CONV2D:
         case LS_OP_CONV2D_TRANSPOSE:

@@ -62,7 +62,8 @@ enum ls_operation_trait {
     LS_TRAIT_LAYER = 1, // layers add it to a graph
     LS_TRAIT_LOSS = 2, // ends a forward run; its backward operation starts the gradients
     LS_TRAIT_VIEW = 4, // the same elements in another shape: no work where both are plain
-    LS_TRAIT_TRAINING_ONLY = 8, // passes its input on where nothing is trained
+    // Where nothing is trained it passes its first input on, or `otherwise`, its third.
+    LS_TRAIT_TRAINING_ONLY = 8,
     LS_TRAIT_PROBABILITIES = 16, // a loss of its output is better computed from its input (logits)
     LS_TRAIT_ACTIVATION = 32, // `activation` of the attributes says which function it is
     LS_TRAIT_EPILOGUE = 64, // an epilogue may follow on its first output

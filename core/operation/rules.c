@@ -3,6 +3,7 @@
 #include "core/operation/rules.h"
 
 #include "core/attributes.h"
+#include "core/plugin/augment.h"
 
 #include <float.h>
 #include <stdarg.h>
@@ -767,4 +768,75 @@ bool ls_shapes_of_differs(struct ls_shape_call *call)
     if (axes[last] == 1)
         call->outputs[0].dims[call->outputs[0].ndims-- - 1] = 0;
     return true;
+}
+
+// ---- Images ----
+
+// x -> y, as large as it is asked to be
+bool ls_shapes_of_resize2d(struct ls_shape_call *call)
+{
+    const struct ls_shape *x = &call->inputs[0], *y = &call->asked;
+    if (!is_image(call))
+        return false;
+    if (y->ndims != 4 || y->dims[0] != x->dims[0] || y->dims[3] != x->dims[3])
+        return refuse(call, "an image of another size has the same examples and channels");
+    call->outputs[0] = *y;
+    return true;
+}
+
+static bool is_range(struct ls_shape_call *call, float low, float high)
+{
+    return (low <= high && low >= -FLT_MAX && high <= FLT_MAX) ||
+           refuse(call, "%g to %g is no range", (double)low, (double)high);
+}
+
+// x -> factors
+bool ls_shapes_of_draw(struct ls_shape_call *call)
+{
+    const struct ls_op_attributes *a = call->attributes;
+    const struct ls_shape *x = &call->inputs[0];
+    if (!is_image(call) || !is_range(call, a->l1, a->l2) || !is_range(call, a->beta1, a->beta2))
+        return false;
+    for (uint32_t axis = 0; axis < AXES && a->function == LS_DRAW_CROP; axis++)
+        if (a->kernel[axis] < 1 || a->kernel[axis] > x->dims[1 + axis])
+            return refuse(call, "%d %s cannot be cropped out of it", a->kernel[axis],
+                          axis_names[axis]);
+    call->outputs[0] = (struct ls_shape){.ndims = 2};
+    call->outputs[0].dims[0] = x->dims[0];
+    call->outputs[0].dims[1] = ls_draw_numbers(a->function);
+    return true;
+}
+
+static bool has_factors(struct ls_shape_call *call, int64_t count)
+{
+    const struct ls_shape *x = &call->inputs[0], *factors = &call->inputs[1];
+    if (!is_image(call))
+        return false;
+    return (factors->ndims == 2 && factors->dims[0] == x->dims[0] && factors->dims[1] == count) ||
+           refuse(call, "there must be %lld factors an example", (long long)count);
+}
+
+// x, factors, [otherwise] -> y, as large as it is asked to be
+bool ls_shapes_of_resample(struct ls_shape_call *call)
+{
+    if (!has_factors(call, LS_TRANSFORM_NUMBERS))
+        return false;
+    if (call->asked.ndims == 0)
+        call->asked = call->inputs[call->input_count > 2 ? 2 : 0];
+    if (call->input_count > 2 && !ls_shape_equal(&call->inputs[2], &call->asked))
+        return refuse(call, "what stands for the result otherwise must have its shape");
+    return ls_shapes_of_resize2d(call);
+}
+
+// x, factors -> y
+bool ls_shapes_of_recolour(struct ls_shape_call *call)
+{
+    return has_factors(call, LS_RECOLOUR_NUMBERS) &&
+           is_range(call, call->attributes->l1, call->attributes->l2) && ls_shapes_kept(call);
+}
+
+bool ls_shapes_of_erase(struct ls_shape_call *call)
+{
+    return has_factors(call, LS_ERASE_NUMBERS) &&
+           is_range(call, call->attributes->l1, call->attributes->l2) && ls_shapes_kept(call);
 }

@@ -108,6 +108,46 @@ static const char *const recurrent_names[LS_RECURRENT_COUNT] = {
     [LS_RECURRENT_GRU_RESET_AFTER] = "gru_reset_after",
 };
 
+static const char *const resize_names[LS_UPSAMPLE_COUNT] = {
+    [LS_UPSAMPLE_NEAREST] = "resize2d",
+    [LS_UPSAMPLE_BILINEAR] = "resize2d_bilinear",
+};
+
+static const char *const draw_names[LS_DRAW_COUNT] = {
+    [LS_DRAW_FLIP_COLUMNS] = "draw_flip",
+    [LS_DRAW_FLIP_ROWS] = "draw_flip_of_rows",
+    [LS_DRAW_FLIP_BOTH] = "draw_flip_of_both",
+    [LS_DRAW_ROTATION] = "draw_rotation",
+    [LS_DRAW_ZOOM] = "draw_zoom",
+    [LS_DRAW_ZOOM_EVEN] = "draw_even_zoom",
+    [LS_DRAW_TRANSLATION] = "draw_translation",
+    [LS_DRAW_CROP] = "draw_crop",
+    [LS_DRAW_CONTRAST] = "draw_contrast",
+    [LS_DRAW_BRIGHTNESS] = "draw_brightness",
+    [LS_DRAW_ERASE] = "draw_patch",
+};
+
+static const char *const resample_names[LS_RESAMPLE_COUNT] = {
+    [LS_FILL_CONSTANT] = "resample_constant",
+    [LS_FILL_NEAREST] = "resample_nearest",
+    [LS_FILL_REFLECT] = "resample_reflect",
+    [LS_FILL_WRAP] = "resample_wrap",
+    [LS_RESAMPLE_BILINEAR | LS_FILL_CONSTANT] = "resample_bilinear_constant",
+    [LS_RESAMPLE_BILINEAR | LS_FILL_NEAREST] = "resample_bilinear_nearest",
+    [LS_RESAMPLE_BILINEAR | LS_FILL_REFLECT] = "resample_bilinear_reflect",
+    [LS_RESAMPLE_BILINEAR | LS_FILL_WRAP] = "resample_bilinear_wrap",
+};
+
+static const char *const recolour_names[LS_RECOLOUR_COUNT] = {
+    [LS_RECOLOUR_PLAIN] = "recolour",
+    [LS_RECOLOUR_AROUND_MEAN] = "recolour_around_mean",
+};
+
+static const char *const erase_names[LS_ERASE_COUNT] = {
+    [LS_ERASE_VALUE] = "erase",
+    [LS_ERASE_NOISE] = "erase_with_noise",
+};
+
 static const struct ls_operation_row rows[LS_OP_COUNT] = {
     [LS_OP_NONE] = {.name = "none"},
 
@@ -855,12 +895,93 @@ static const struct ls_operation_row rows[LS_OP_COUNT] = {
         .gradient = LS_GRADIENT_ZERO,
         .shapes = ls_shapes_of_differs,
     },
+
+    // ---- Images ----
+    [LS_OP_RESIZE2D] = {
+        .name = "resize2d",
+        .inputs = {ARGUMENT("x", TENSOR, F32)},
+        .outputs = {ARGUMENT("y", TENSOR, F32)},
+        .traits = LS_TRAIT_LAYER,
+        .gradient = LS_GRADIENT_BY_OPERATIONS,
+        .backward = {LS_OP_RESIZE2D_BACKWARD},
+        .functions = resize_names,
+        .function_count = LS_UPSAMPLE_COUNT,
+        .shapes = ls_shapes_of_resize2d,
+    },
+    [LS_OP_RESIZE2D_BACKWARD] = {
+        .name = "resize2d_backward",
+        .backward_of = LS_OP_RESIZE2D,
+        .inputs = {OUTPUT_GRADIENT(0)},
+        .outputs = {INPUT_GRADIENT(0)},
+    },
+    [LS_OP_DRAW] = {
+        .name = "draw",
+        .inputs = {ARGUMENT("x", TENSOR, F32)},
+        .outputs = {ARGUMENT("factors", TENSOR, F32)},
+        .traits = LS_TRAIT_LAYER,
+        .gradient = LS_GRADIENT_ZERO,
+        .functions = draw_names,
+        .function_count = LS_DRAW_COUNT,
+        .shapes = ls_shapes_of_draw,
+    },
+    [LS_OP_RESAMPLE] = {
+        .name = "resample",
+        .inputs = {ARGUMENT("x", TENSOR, F32), ARGUMENT("factors", TENSOR, F32),
+                   OPTIONAL("otherwise", TENSOR, F32)},
+        .outputs = {ARGUMENT("y", TENSOR, F32)},
+        .traits = LS_TRAIT_LAYER | LS_TRAIT_TRAINING_ONLY,
+        .gradient = LS_GRADIENT_BY_OPERATIONS,
+        .backward = {LS_OP_RESAMPLE_BACKWARD},
+        .functions = resample_names,
+        .function_count = LS_RESAMPLE_COUNT,
+        .shapes = ls_shapes_of_resample,
+    },
+    [LS_OP_RESAMPLE_BACKWARD] = {
+        .name = "resample_backward",
+        .backward_of = LS_OP_RESAMPLE,
+        .inputs = {OUTPUT_GRADIENT(0), INPUT(1)},
+        .outputs = {INPUT_GRADIENT(0)},
+    },
+    [LS_OP_RECOLOUR] = {
+        .name = "recolour",
+        .inputs = {ARGUMENT("x", TENSOR, F32), ARGUMENT("factors", TENSOR, F32)},
+        .outputs = {ARGUMENT("y", TENSOR, F32)},
+        .traits = LS_TRAIT_LAYER | LS_TRAIT_TRAINING_ONLY,
+        .gradient = LS_GRADIENT_BY_OPERATIONS,
+        .backward = {LS_OP_RECOLOUR_BACKWARD},
+        .functions = recolour_names,
+        .function_count = LS_RECOLOUR_COUNT,
+        .shapes = ls_shapes_of_recolour,
+    },
+    [LS_OP_RECOLOUR_BACKWARD] = {
+        .name = "recolour_backward",
+        .backward_of = LS_OP_RECOLOUR,
+        .inputs = {OUTPUT_GRADIENT(0), INPUT(0), INPUT(1)},
+        .outputs = {INPUT_GRADIENT(0)},
+    },
+    [LS_OP_ERASE] = {
+        .name = "erase",
+        .inputs = {ARGUMENT("x", TENSOR, F32), ARGUMENT("factors", TENSOR, F32)},
+        .outputs = {ARGUMENT("y", TENSOR, F32)},
+        .traits = LS_TRAIT_LAYER | LS_TRAIT_TRAINING_ONLY,
+        .gradient = LS_GRADIENT_BY_OPERATIONS,
+        .backward = {LS_OP_ERASE_BACKWARD},
+        .functions = erase_names,
+        .function_count = LS_ERASE_COUNT,
+        .shapes = ls_shapes_of_erase,
+    },
+    [LS_OP_ERASE_BACKWARD] = {
+        .name = "erase_backward",
+        .backward_of = LS_OP_ERASE,
+        .inputs = {OUTPUT_GRADIENT(0), INPUT(1)},
+        .outputs = {INPUT_GRADIENT(0)},
+    },
 };
 // clang-format on
 
 const struct ls_operation_row *ls_operation_row(uint32_t op)
 {
-    return op < LS_OP_COUNT ? &rows[op] : NULL;
+    return op < LS_OP_COUNT && rows[op].name ? &rows[op] : NULL; // numbers have gaps
 }
 
 bool ls_operation_has(uint32_t op, enum ls_operation_trait trait)
@@ -933,10 +1054,12 @@ bool ls_operation_shapes(const struct ls_operation_row *row, struct ls_shape_cal
 bool ls_operation_is_identity(uint32_t op, const struct ls_op_attributes *attributes,
                               const struct ls_shape *x, const struct ls_shape *y, bool training)
 {
-    const uint32_t traits = ls_operation_row(op)->traits;
+    const struct ls_operation_row *row = ls_operation_row(op);
+    const uint32_t traits = row->traits;
+    const bool rated = row->inputs[1].kind == LS_ARGUMENT_NONE; // others have factors
 
     if ((traits & LS_TRAIT_TRAINING_ONLY) != 0)
-        return !training || attributes->rate <= 0;
+        return !training || (rated && attributes->rate <= 0);
     if ((traits & LS_TRAIT_ACTIVATION) != 0)
         return attributes->activation == LS_LINEAR;
     return (traits & LS_TRAIT_VIEW) != 0 && ls_shape_equal(x, y);

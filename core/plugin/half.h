@@ -85,6 +85,15 @@ static inline uint32_t ls_argument_dtype(const struct ls_kernel_request *request
     case LS_OP_DIFFERS:
     case LS_OP_GATHER_ROWS:
     case LS_OP_GATHER_ROWS_BACKWARD: return index || own == LS_F32 ? f32 : i32;
+    case LS_OP_RESIZE2D:
+    case LS_OP_RESIZE2D_BACKWARD:
+    case LS_OP_DRAW:
+    case LS_OP_RESAMPLE:
+    case LS_OP_RESAMPLE_BACKWARD:
+    case LS_OP_RECOLOUR:
+    case LS_OP_RECOLOUR_BACKWARD:
+    case LS_OP_ERASE:
+    case LS_OP_ERASE_BACKWARD: return f32;
     default:
         return request->op >= LS_OP_LAYER_NORMALIZATION && request->op <= LS_OP_PENALTY_BACKWARD
                    ? f32

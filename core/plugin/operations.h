@@ -314,7 +314,40 @@ enum ls_op {
     LS_OP_POSITION_LOSS = 87,
     // predictions, targets, dy (B,...,1) -> dpredictions
     LS_OP_POSITION_LOSS_BACKWARD = 88,
-    LS_OP_COUNT = 89, // grows with the operations: plugins compare with the numbers above
+
+    // Images, x (B,H,W,C) and y (B,OH,OW,C), in F32. core/plugin/augment.h has the arithmetic.
+
+    // x -> y of any size. `function` (enum ls_upsample): row o of y is at (o + 1/2) H / OH - 1/2 of
+    // x, to the nearest at the row below (o + 1/2) H / OH; columns likewise; the border goes on.
+    LS_OP_RESIZE2D = 90,
+    // dy -> dx
+    LS_OP_RESIZE2D_BACKWARD = 91,
+    // x, of which only the dimensions count -> factors (B,N): random numbers, which
+    // ls_draw_factors() makes of ls_dropout_key(); N is ls_draw_numbers(). `function` (enum
+    // ls_draw) says for which of the next operations. The first range is from l1 to l2, the other
+    // one from beta1 to beta2.
+    LS_OP_DRAW = 92,
+    // x, factors (B,8), [otherwise as y] -> y: pixel (column x, row y) of the result is what lies
+    // at ((a0 x + a1 y + a2) / k, (b0 x + b1 y + b2) / k), k = c0 x + c1 y + 1, for factors a0 a1
+    // a2 b0 b1 b2 c0 c1; where k is 0 it is the attribute offset. `function` is one of enum ls_fill,
+    // which says what is outside of x (constant: offset), with LS_RESAMPLE_BILINEAR between four
+    // pixels, else the nearest one. A program that trains nothing has `otherwise`, or x, in place
+    // of y; no device is asked for an operation with `otherwise`.
+    LS_OP_RESAMPLE = 93,
+    // dy, factors -> dx
+    LS_OP_RESAMPLE_BACKWARD = 94,
+    // x, factors (B,2), scale and offset -> y = (x - m) scale + m + offset, between l1 and l2.
+    // `function` (enum ls_recolour) says whether m is 0 or the mean of the channel of the image.
+    LS_OP_RECOLOUR = 95,
+    // dy, x, factors -> dx; no gradient goes through where y was outside of the range
+    LS_OP_RECOLOUR_BACKWARD = 96,
+    // x, factors (B,4) -> y, which is x outside of a patch: columns from factor 0 to below factor 1,
+    // rows from factor 2 to below factor 3. `function` (enum ls_erase) says what is inside: offset,
+    // or factor z, between l1 and l2, z being that of LS_OP_NOISE.
+    LS_OP_ERASE = 97,
+    // dy, factors -> dx
+    LS_OP_ERASE_BACKWARD = 98,
+    LS_OP_COUNT = 99, // grows with the operations: plugins compare with the numbers above
 };
 
 // Half types: tensors are F32 if an operation says no other type. From LS_OP_CONV2D to
@@ -495,6 +528,39 @@ enum ls_sequence {
     LS_SEQUENCE_ZEROS = 16, // the output of a step whose mask is 0 is 0
 };
 
+// Functions of LS_OP_DRAW: what is drawn, with u uniform between 0 and 1.
+enum ls_draw {
+    LS_DRAW_FLIP_COLUMNS = 0, // of LS_OP_RESAMPLE: mirrors the columns where u < 1/2
+    LS_DRAW_FLIP_ROWS = 1, // likewise
+    LS_DRAW_FLIP_BOTH = 2, // both or none
+    LS_DRAW_ROTATION = 3, // counterclockwise around the middle; the first range is in turns
+    LS_DRAW_ZOOM = 4, // rows by 1 + the first range, columns by 1 + the other one; above 1: smaller
+    LS_DRAW_ZOOM_EVEN = 5, // both by 1 + the first range
+    LS_DRAW_TRANSLATION = 6, // down by the first range times H, to the right by the other times W
+    LS_DRAW_CROP = 7, // by whole pixels; kernel[0] rows and kernel[1] columns remain
+    LS_DRAW_CONTRAST = 8, // of LS_OP_RECOLOUR: scale in the first range
+    LS_DRAW_BRIGHTNESS = 9, // offset in the first range
+    // Of LS_OP_ERASE: with a probability in the first range a patch; its parts of width and height
+    // are square roots of numbers in the other one.
+    LS_DRAW_ERASE = 10,
+    LS_DRAW_COUNT = 11, // grows: a device refuses the numbers that it does not know
+};
+
+// Functions of LS_OP_RESAMPLE: what is outside of an image, and whether pixels are mixed.
+enum ls_fill {
+    LS_FILL_CONSTANT = 0, // k k k k | a b c d | k k k k
+    LS_FILL_NEAREST = 1, // a a a a | a b c d | d d d d
+    LS_FILL_REFLECT = 2, // d c b a | a b c d | d c b a
+    LS_FILL_WRAP = 3, // a b c d | a b c d | a b c d
+    LS_FILL_MASK = 3,
+    LS_RESAMPLE_BILINEAR = 4, // added to one of them
+    LS_RESAMPLE_COUNT = 8,
+};
+
+// Functions of LS_OP_RECOLOUR and LS_OP_ERASE.
+enum ls_recolour { LS_RECOLOUR_PLAIN = 0, LS_RECOLOUR_AROUND_MEAN = 1, LS_RECOLOUR_COUNT = 2 };
+enum ls_erase { LS_ERASE_VALUE = 0, LS_ERASE_NOISE = 1, LS_ERASE_COUNT = 2 };
+
 // Functions of LS_OP_CLIP.
 enum ls_clip { LS_CLIP_VALUE = 0, LS_CLIP_NORM = 1, LS_CLIP_COUNT = 2 };
 
@@ -502,7 +568,7 @@ enum ls_clip { LS_CLIP_VALUE = 0, LS_CLIP_NORM = 1, LS_CLIP_COUNT = 2 };
 
 // What an operation is told beside its arguments; fields that it does not use are zero.
 struct ls_op_attributes {
-    int32_t kernel[2]; // pooling window: rows, columns (a convolution has it in w)
+    int32_t kernel[2]; // pooling window, LS_OP_DRAW: rows, columns (a convolution has it in w)
     int32_t strides[2]; // rows, columns
     int32_t padding[4]; // zeros (pooling: nothing) added at top, bottom, left, right
     int32_t dilation[2]; // 1: none
@@ -518,18 +584,18 @@ struct ls_op_attributes {
     float epilogue_alpha; // activation_alpha of the epilogue
 
     float rate; // dropout, attention, recurrent; noise: the standard deviation
-    uint32_t key; // dropout, attention, recurrent, noise: number of the layer
+    uint32_t key; // dropout, attention, recurrent, noise, draws: number of the layer
     uint32_t from_logits; // losses: 0 or 1
     float epsilon; // cross-entropy from probabilities, optimizers, normalization
     float momentum; // SGD, RMSprop, LS_OP_AVERAGE_UPDATE, LS_OP_EMA_UPDATE
     uint32_t nesterov; // SGD: 0 or 1
-    float beta1, beta2; // optimizers
+    float beta1, beta2; // optimizers, LS_OP_DRAW
     float divisor; // LS_OP_FROM_BYTES
-    float factor; // LS_OP_BATCH_STATISTICS, LS_OP_FUNCTION
-    float offset; // LS_OP_FUNCTION, LS_OP_DIFFERS
+    float factor; // LS_OP_BATCH_STATISTICS, LS_OP_FUNCTION, LS_OP_ERASE
+    float offset; // LS_OP_FUNCTION, LS_OP_DIFFERS, LS_OP_RESAMPLE, LS_OP_ERASE
     uint32_t only_beta; // layer normalization: 0 or 1
     uint32_t causal; // attention: 0 or 1
-    float l1, l2; // LS_OP_PENALTY
+    float l1, l2; // LS_OP_PENALTY; a range: LS_OP_DRAW, LS_OP_RECOLOUR, LS_OP_ERASE
     uint32_t function; // of operations that choose one: LS_OP_FUNCTION, LS_OP_PAIR, ...
     // One number for each dimension. LS_OP_REDUCE: 1 if it is reduced; LS_OP_CONCATENATE: 1 for the
     // one to concatenate along; LS_OP_SLICE, LS_OP_PAD: where the part begins; LS_OP_TRANSPOSE:

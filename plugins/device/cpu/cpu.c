@@ -102,6 +102,15 @@ static cpu_prepare *const operations[] = {
     [LS_OP_RECURRENT] = cpu_recurrent,
     [LS_OP_RECURRENT_BACKWARD] = cpu_recurrent_backward,
     [LS_OP_DIFFERS] = cpu_differs,
+    [LS_OP_RESIZE2D] = cpu_augment,
+    [LS_OP_RESIZE2D_BACKWARD] = cpu_augment,
+    [LS_OP_DRAW] = cpu_augment,
+    [LS_OP_RESAMPLE] = cpu_augment,
+    [LS_OP_RESAMPLE_BACKWARD] = cpu_augment,
+    [LS_OP_RECOLOUR] = cpu_augment,
+    [LS_OP_RECOLOUR_BACKWARD] = cpu_augment,
+    [LS_OP_ERASE] = cpu_augment,
+    [LS_OP_ERASE_BACKWARD] = cpu_augment,
 };
 
 // Operations that take halves themselves. What one of them cannot (CPU_COPIES), and all the others,

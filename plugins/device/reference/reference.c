@@ -113,6 +113,15 @@ static const struct reference_operation *const operations[] = {
     [LS_OP_RECURRENT] = &reference_recurrent,
     [LS_OP_RECURRENT_BACKWARD] = &reference_recurrent_backward,
     [LS_OP_DIFFERS] = &reference_differs,
+    [LS_OP_RESIZE2D] = &reference_resize2d,
+    [LS_OP_RESIZE2D_BACKWARD] = &reference_resize2d_backward,
+    [LS_OP_DRAW] = &reference_draw,
+    [LS_OP_RESAMPLE] = &reference_resample,
+    [LS_OP_RESAMPLE_BACKWARD] = &reference_resample_backward,
+    [LS_OP_RECOLOUR] = &reference_recolour,
+    [LS_OP_RECOLOUR_BACKWARD] = &reference_recolour_backward,
+    [LS_OP_ERASE] = &reference_erase,
+    [LS_OP_ERASE_BACKWARD] = &reference_erase_backward,
 };
 
 // ---- The device and its memory ----

@@ -77,6 +77,9 @@ extern const struct reference_operation reference_layer_normalization,
     reference_prelu, reference_prelu_backward, reference_penalty, reference_penalty_backward;
 extern const struct reference_operation reference_recurrent, reference_recurrent_backward,
     reference_differs;
+extern const struct reference_operation reference_resize2d, reference_resize2d_backward,
+    reference_draw, reference_resample, reference_resample_backward, reference_recolour,
+    reference_recolour_backward, reference_erase, reference_erase_backward;
 
 // The element-wise functions, and their derivatives expressed through the function's own result y.
 double reference_activate(uint32_t activation, double alpha, double x);

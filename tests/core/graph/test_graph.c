@@ -216,6 +216,31 @@ START_TEST(element_wise_operations_keep_the_shape)
 }
 END_TEST
 
+START_TEST(changes_of_images_have_factors_and_what_stands_for_their_result)
+{
+    const struct ls_op_attributes none = {0};
+    const struct ls_shape small = {.ndims = 4, .dims = {LS_BATCH, 4, 3, 6}};
+    struct ls_tensor *factors, *resized, *out, *few[] = {image, rows};
+    check_refused(LS_OP_DRAW, none, &rows, 1, NULL, "expected 4 dimensions");
+    check_refused(LS_OP_DRAW, (struct ls_op_attributes){.l1 = 1}, &image, 1, NULL, "is no range");
+    check_refused(LS_OP_DRAW, (struct ls_op_attributes){.function = LS_DRAW_CROP, .kernel = {9, 9}},
+                  &image, 1, NULL, "9 columns cannot be cropped out of it");
+    check_refused(LS_OP_RESAMPLE, none, few, 2, NULL, "there must be 8 factors an example");
+    check_refused(LS_OP_RESIZE2D, none, &image, 1, &rows->shape, "the same examples and channels");
+
+    ck_assert_int_eq(ls_graph_add(graph, LS_OP_DRAW, &none, &image, 1, NULL, &factors), LS_OK);
+    ck_assert_int_eq(ls_graph_add(graph, LS_OP_RESIZE2D, &none, &image, 1, &small, &resized),
+                     LS_OK);
+    struct ls_tensor *inputs[] = {image, factors, resized};
+    check_refused(LS_OP_RESAMPLE, none, inputs, 2, &small, "stands for the result");
+    check_refused(LS_OP_RESAMPLE, none, inputs, 3, &image->shape, "stands for the result");
+    ck_assert_int_eq(ls_graph_add(graph, LS_OP_RESAMPLE, &none, inputs, 3, NULL, &out), LS_OK);
+    ck_assert(ls_shape_equal(&out->shape, &small));
+    ck_assert_int_eq(ls_graph_add(graph, LS_OP_RESAMPLE, &none, inputs, 2, NULL, &out), LS_OK);
+    ck_assert(ls_shape_equal(&out->shape, &image->shape));
+}
+END_TEST
+
 START_TEST(a_batch_normalization_has_its_shapes_and_its_limits)
 {
     const struct ls_op_attributes good = {.epsilon = 1e-3f};
@@ -386,8 +411,8 @@ START_TEST(every_operation_has_a_name_of_its_own)
 {
     for (uint32_t op = LS_OP_NONE; op < LS_OP_COUNT; op++) {
         ck_assert_ptr_nonnull(ls_op_name(op));
-        ck_assert_str_ne(ls_op_name(op), "unknown");
-        for (uint32_t other = LS_OP_NONE; other < op; other++)
+        ck_assert_int_eq(strcmp(ls_op_name(op), "unknown") == 0, !ls_operation_row(op));
+        for (uint32_t other = LS_OP_NONE; other < op && ls_operation_row(op); other++)
             ck_assert_str_ne(ls_op_name(op), ls_op_name(other));
     }
     ck_assert_str_eq(ls_op_name(LS_OP_DENSE_BACKWARD_DATA), "dense_backward_data");
@@ -560,6 +585,7 @@ int main(void)
     tcase_add_test(tests, pooling_has_its_shape_and_its_limits);
     tcase_add_test(tests, a_dense_operation_has_its_shape_and_its_limits);
     tcase_add_test(tests, element_wise_operations_keep_the_shape);
+    tcase_add_test(tests, changes_of_images_have_factors_and_what_stands_for_their_result);
     tcase_add_test(tests, a_batch_normalization_has_its_shapes_and_its_limits);
     tcase_add_test(tests,
                    the_inference_form_of_a_norm_takes_its_statistics_and_passes_gradients_on);

@@ -9,14 +9,6 @@
 #include <check.h>
 #include <string.h>
 
-static uint32_t row_count(void)
-{
-    uint32_t count = 0;
-    while (ls_operation_row(count))
-        count++;
-    return count;
-}
-
 static uint32_t most(const struct ls_operation_row *row, bool output)
 {
     uint32_t least, count;
@@ -28,21 +20,23 @@ static uint32_t most(const struct ls_operation_row *row, bool output)
 
 START_TEST(every_operation_has_a_row_and_a_name_of_its_own)
 {
-    ck_assert_uint_eq(row_count(), LS_OP_COUNT);
-    for (uint32_t op = 0; op < row_count(); op++)
-        for (uint32_t other = 0; other < op; other++)
+    for (uint32_t op = 0; op < LS_OP_COUNT; op++)
+        for (uint32_t other = 0; other < op && ls_operation_row(op); other++)
             ck_assert_str_ne(ls_op_name(op), ls_op_name(other));
     for (uint32_t i = 0; i < LS_ACTIVATION_COUNT; i++)
         ck_assert_str_ne(ls_activation_name(i), "activation");
-    ck_assert_str_eq(ls_op_name(row_count()), "unknown");
-    ck_assert_ptr_null(ls_operation_row(row_count()));
+    ck_assert_str_eq(ls_op_name(LS_OP_COUNT), "unknown");
+    ck_assert_ptr_null(ls_operation_row(LS_OP_COUNT));
+    ck_assert_ptr_nonnull(ls_operation_row(LS_OP_COUNT - 1));
 }
 END_TEST
 
 START_TEST(arguments_fit_into_a_request_and_optional_ones_are_the_last)
 {
-    for (uint32_t op = 1; op < row_count(); op++) {
+    for (uint32_t op = 1; op < LS_OP_COUNT; op++) {
         const struct ls_operation_row *row = ls_operation_row(op);
+        if (!row) // a number that is not taken
+            continue;
         ck_assert_uint_ge(most(row, false), 1);
         ck_assert_uint_ge(most(row, true), 1);
         ck_assert_uint_le(most(row, false) + most(row, true), LS_MAX_ARGUMENTS);
@@ -59,8 +53,10 @@ START_TEST(backward_operations_belong_to_the_operation_that_lists_them)
 {
     uint32_t found = 0, backward = 0;
 
-    for (uint32_t op = 1; op < row_count(); op++) {
+    for (uint32_t op = 1; op < LS_OP_COUNT; op++) {
         const struct ls_operation_row *row = ls_operation_row(op);
+        if (!row) // a number that is not taken
+            continue;
         ck_assert((row->shapes != NULL) == (row->backward_of == LS_OP_NONE));
         ck_assert((row->gradient == LS_GRADIENT_BY_OPERATIONS) == (row->backward[0] != LS_OP_NONE));
         backward += row->backward_of != LS_OP_NONE;
@@ -350,8 +346,8 @@ START_TEST(types_are_those_that_the_contract_gives_plugins)
     static const uint32_t types[] = {LS_F32, LS_BF16, LS_F16};
     uint32_t compared = 0;
 
-    for (uint32_t op = 1; op < row_count(); op++)
-        for (uint32_t t = 0; t < 3; t++) {
+    for (uint32_t op = 1; op < LS_OP_COUNT; op++)
+        for (uint32_t t = 0; t < 3 && ls_operation_row(op); t++) {
             const struct ls_operation_row *row = ls_operation_row(op);
             struct test_request r = {
                 .op = op, .input_count = most(row, false), .output_count = most(row, true)};

@@ -756,6 +756,15 @@ static const struct {
     {LS_OP_RECURRENT, recurrent_case},
     {LS_OP_RECURRENT_BACKWARD, recurrent_case},
     {LS_OP_DIFFERS, differs_case},
+    {LS_OP_RESIZE2D, ls_device_resize_case},
+    {LS_OP_RESIZE2D_BACKWARD, ls_device_resize_case},
+    {LS_OP_DRAW, ls_device_draw_case},
+    {LS_OP_RESAMPLE, ls_device_resample_case},
+    {LS_OP_RESAMPLE_BACKWARD, ls_device_resample_case},
+    {LS_OP_RECOLOUR, ls_device_recolour_case},
+    {LS_OP_RECOLOUR_BACKWARD, ls_device_recolour_case},
+    {LS_OP_ERASE, ls_device_erase_case},
+    {LS_OP_ERASE_BACKWARD, ls_device_erase_case},
 };
 
 // Whether the tested device has the operation at all; if not, why is in tested->message.

@@ -372,6 +372,12 @@ void ls_device_synchronized_forward_cases(struct ls_device_suite *suite,
                                           const struct ls_device_epilogue *epilogue);
 bool ls_device_batch_normalization_offered(struct ls_device_suite *suite, uint32_t op);
 void ls_device_layer_cases(struct ls_device_suite *suite);
+// Start case `number` of an operation on images; false: there are no more.
+bool ls_device_resize_case(struct ls_device_case *c, uint32_t op, size_t number);
+bool ls_device_resample_case(struct ls_device_case *c, uint32_t op, size_t number);
+bool ls_device_draw_case(struct ls_device_case *c, uint32_t op, size_t number);
+bool ls_device_recolour_case(struct ls_device_case *c, uint32_t op, size_t number);
+bool ls_device_erase_case(struct ls_device_case *c, uint32_t op, size_t number);
 void ls_device_bytes_cases(struct ls_device_suite *suite);
 void ls_device_loss_cases(struct ls_device_suite *suite);
 void ls_device_update_cases(struct ls_device_suite *suite);

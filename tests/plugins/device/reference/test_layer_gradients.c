@@ -102,7 +102,8 @@ static void check(const struct forward *f)
     for (uint32_t i = 0; i < f->inputs; i++) {
         if (f->arguments[i].desc.dtype != LS_F32)
             continue;
-        if (f->op == LS_OP_RECURRENT && i == 4) // the mask
+        const bool factors = f->op >= LS_OP_RESIZE2D && i == 1;
+        if (factors || (f->op == LS_OP_RECURRENT && i == 4)) // the mask
             continue;
         ck_assert_uint_ne(written & 1u << i, 0);
         check_input(f, i);
@@ -252,7 +253,57 @@ START_TEST(recurrent_layers_have_the_gradients_of_all_their_inputs)
 }
 END_TEST
 
+START_TEST(images_have_the_gradients_of_what_is_made_of_them)
+{
+    static float transforms[] = {0.9f, 0.2f,  -0.4f, -0.1f, 1.1f, 0.3f, 0.02f, 0,
+                                 -1,   -0.3f, 4.3f,  0.4f,  1.6f, -2,   0,     0.01f};
+    static float colours[] = {0.6f, 0.1f, 1.4f, -0.2f}, patches[] = {0.5f, 3, 1, 5, 0, 0, 0, 0};
+    struct forward f = {.op = LS_OP_RESIZE2D,
+                        .inputs = 1,
+                        .arguments = {F32(inputs[0], 2, 4, 5, 3), F32(y, 2, 7, 3, 3)}};
+    draw_all();
+    for (f.attributes.function = 0; f.attributes.function < LS_UPSAMPLE_COUNT;
+         f.attributes.function++)
+        check(&f);
+    f = (struct forward){
+        .op = LS_OP_RESAMPLE,
+        .attributes = {.offset = 0.5f},
+        .inputs = 2,
+        .arguments = {F32(inputs[0], 2, 4, 5, 3), F32(transforms, 2, 8), F32(y, 2, 6, 3, 3)}};
+    for (f.attributes.function = 0; f.attributes.function < LS_RESAMPLE_COUNT;
+         f.attributes.function++)
+        check(&f);
+    f = (struct forward){
+        .op = LS_OP_RECOLOUR,
+        .attributes = {.l1 = -5, .l2 = 5},
+        .inputs = 2,
+        .arguments = {F32(inputs[0], 2, 4, 5, 3), F32(colours, 2, 2), F32(y, 2, 4, 5, 3)}};
+    for (f.attributes.function = 0; f.attributes.function < LS_RECOLOUR_COUNT;
+         f.attributes.function++)
+        check(&f);
+    f.op = LS_OP_ERASE;
+    f.arguments[1] = F32(patches, 2, 4);
+    f.attributes.factor = 2;
+    for (f.attributes.function = 0; f.attributes.function < LS_ERASE_COUNT; f.attributes.function++)
+        check(&f);
+}
+END_TEST
+
 // ---- What differences do not show ----
+
+START_TEST(no_gradient_goes_through_a_colour_at_the_end_of_its_range)
+{
+    float x[] = {0, 0.4f, 0.8f}, dy[] = {1, 2, 3}, factors[] = {2, 0}, dx[3];
+    struct operation o = {.op = LS_OP_RECOLOUR_BACKWARD,
+                          .attributes = {.l1 = 0.5f, .l2 = 1},
+                          .inputs = 3,
+                          .outputs = 1,
+                          .arguments = {F32(dy, 1, 1, 3, 1), F32(x, 1, 1, 3, 1), F32(factors, 1, 2),
+                                        F32(dx, 1, 1, 3, 1)}};
+    operation_run(&o);
+    assert_values(dx, (float[]){0, 4, 0}, 3, 0);
+}
+END_TEST
 
 START_TEST(an_id_outside_of_the_table_makes_nan_and_adds_nothing)
 {
@@ -338,6 +389,8 @@ static void add(TCase *tests)
     tcase_add_test(tests, a_transposed_convolution_has_the_gradients_of_all_its_inputs);
     tcase_add_test(tests, a_prelu_has_the_gradients_of_its_slopes);
     tcase_add_test(tests, recurrent_layers_have_the_gradients_of_all_their_inputs);
+    tcase_add_test(tests, images_have_the_gradients_of_what_is_made_of_them);
+    tcase_add_test(tests, no_gradient_goes_through_a_colour_at_the_end_of_its_range);
     tcase_add_test(tests, an_id_outside_of_the_table_makes_nan_and_adds_nothing);
     tcase_add_test(tests, a_causal_query_sees_the_keys_up_to_its_own);
     tcase_add_test(tests, a_transposed_convolution_spreads_each_element_over_its_window);
