@@ -383,6 +383,22 @@ void ls_config_numbers(struct ls_config *config, const char *key, struct ls_numb
                        ls_json_text(value, text, sizeof(text)));
 }
 
+uint32_t ls_config_choice(struct ls_config *config, const char *key, const char *const *names,
+                          uint32_t missing)
+{
+    const json_t *value = json_object_get(config->object, key);
+    const char *name = value ? json_string_value(value) : names[missing];
+    char text[SHOWN], list[SHOWN];
+
+    for (uint32_t i = 0; name && names[i]; i++)
+        if (strcasecmp(name, names[i]) == 0)
+            return i;
+    ls_config_fail(config, key, "expected one of %s, got %s",
+                   ls_name_list(names, list, sizeof(list)),
+                   ls_json_text(value, text, sizeof(text)));
+    return missing;
+}
+
 bool ls_config_padding_same(struct ls_config *config)
 {
     const json_t *value = json_object_get(config->object, "padding");

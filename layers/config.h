@@ -75,6 +75,9 @@ struct ls_numbers {
     bool list;
 };
 void ls_config_numbers(struct ls_config *config, const char *key, struct ls_numbers *out);
+// The index of the value, a name in any case of letters, in `names` (ends with NULL).
+uint32_t ls_config_choice(struct ls_config *config, const char *key, const char *const *names,
+                          uint32_t missing);
 // padding: whether it is "same" rather than "valid", in any case of letters.
 bool ls_config_padding_same(struct ls_config *config);
 // data_format: refuses channels_first.

@@ -79,6 +79,16 @@ const struct ls_layer_kind *const ls_layer_kinds[] = {
     &ls_layer_bidirectional,
     &ls_layer_time_distributed,
     &ls_layer_masking,
+    &ls_layer_resizing,
+    &ls_layer_center_crop,
+    &ls_layer_random_flip,
+    &ls_layer_random_rotation,
+    &ls_layer_random_zoom,
+    &ls_layer_random_translation,
+    &ls_layer_random_crop,
+    &ls_layer_random_contrast,
+    &ls_layer_random_brightness,
+    &ls_layer_random_erasing,
     NULL,
 };
 

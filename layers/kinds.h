@@ -31,6 +31,18 @@ extern const struct ls_layer_kind ls_layer_activity_regularization, ls_layer_uni
     ls_layer_spatial_dropout1d, ls_layer_spatial_dropout3d, ls_layer_dot, ls_layer_attention,
     ls_layer_additive_attention, ls_layer_grouped_query_attention, ls_layer_einsum_dense,
     ls_layer_separable_conv1d, ls_layer_depthwise_conv1d, ls_layer_conv1d_transpose;
+extern const struct ls_layer_kind ls_layer_resizing, ls_layer_center_crop, ls_layer_random_flip,
+    ls_layer_random_rotation, ls_layer_random_zoom, ls_layer_random_translation,
+    ls_layer_random_crop, ls_layer_random_contrast, ls_layer_random_brightness,
+    ls_layer_random_erasing;
+
+// Of layers on images: options height and width, and data_format; whether x is of images, said.
+void ls_config_size(struct ls_config *config, int64_t out[2]);
+bool ls_is_image(const struct ls_graph *graph, const struct ls_tensor *x);
+// The largest window in the middle of x with the ratio of rows to columns of `to`, in that size;
+// enum ls_upsample says how.
+LS_STATUS ls_add_fitted(struct ls_graph *graph, uint32_t function, const int64_t to[2],
+                        struct ls_tensor *x, struct ls_tensor **out);
 
 // The mask of a call: its argument `mask`, by name or at this position, which functional models of
 // Keras 3 have, else that of its only input, for Keras passes none by itself where there are

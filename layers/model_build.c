@@ -84,8 +84,6 @@ static const struct {
     {"Lambda", "a file does not hold Python code; write it with operators and keras.ops, see "
                "docs/models.md"},
     {"Random", PREPROCESSING},
-    {"Resizing", PREPROCESSING},
-    {"CenterCrop", PREPROCESSING},
 };
 
 static const char *find_advice(const char *class_name)

@@ -210,7 +210,9 @@ static bool is_nothing(const json_t *value)
 static void read_training(struct reading *r, const json_t *value, struct ls_call_json *call)
 {
     char text[SHOWN];
-    if (!r->layer->kind && !r->layer->model) // refused itself: Keras writes this for RandomFlip
+    if (!r->layer->kind && !r->layer->model) // refused itself: Keras writes this for RandomHue
+        return;
+    if (json_is_true(value) && r->layer->kind && r->layer->kind->says_training)
         return;
     if (json_is_true(value))
         fail(r, "training=True is not supported: the layer would also act in predictions as in "

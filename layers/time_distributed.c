@@ -47,6 +47,8 @@ static const struct ls_layer_kind *const of_steps[] = {
     &ls_layer_cropping2d,
     &ls_layer_up_sampling1d,
     &ls_layer_up_sampling2d,
+    &ls_layer_resizing,
+    &ls_layer_center_crop,
     &ls_layer_flatten,
     &ls_layer_reshape,
     &ls_layer_permute,

@@ -48,6 +48,8 @@ struct ls_layer_kind {
     // An operation or an input: it has the types of its inputs, or what its options say, where not
     // all is computed in float32.
     bool no_policy;
+    // Keras writes training=True into its calls, which model.predict() overrides: it means nothing.
+    bool says_training;
     // What it does where its input has a mask (see struct ls_tensor): enum ls_layer_mask.
     uint8_t mask;
     // Adds the operations of one call. The reader has checked the number of inputs. `outputs` has

@@ -235,8 +235,8 @@ static const char *const layers[][2] = {
     {IMAGE "{'class_name': 'Lambda', 'config': {}}",
      "layer 'lambda' (Lambda): this layer is not supported: a file does not hold Python code; "
      "write it with operators and keras.ops"},
-    {IMAGE "{'class_name': 'RandomFlip', 'config': {}}",
-     "layer 'random_flip' (RandomFlip): this layer is not supported: change the data"},
+    {IMAGE "{'class_name': 'RandomHue', 'config': {}}",
+     "layer 'random_hue' (RandomHue): this layer is not supported: change the data"},
     {IMAGE "{'class_name': 'Hashing', 'config': {}}", "Average, ...\n"},
     {IMAGE "{'class_name': 'AdaptiveAveragePooling2D', 'config': {}}",
      "this layer is not supported yet; supported: "},

@@ -448,8 +448,8 @@ static const char *const refused[][2] = {
      "layer 'a' (InputLayer): an input has no inbound_nodes"},
     {ONE(NODE("Einsum", "a", CALL(FROM("x", 0, 0)))),
      "layer 'a' (Einsum): this operation is not supported; supported: Add, "},
-    {ONE(LAYER("RandomFlip", "a", "", CALL_WITH(FROM("x", 0, 0), "'training': true"))),
-     "layer 'a' (RandomFlip): this layer is not supported: change the data"},
+    {ONE(LAYER("RandomHue", "a", "", CALL_WITH(FROM("x", 0, 0), "'training': true"))),
+     "layer 'a' (RandomHue): this layer is not supported: change the data"},
     {ONE("{'class_name': 'TFOpLambda', 'name': 'a', 'config': {'name': 'a', 'function': "
          "'math.multiply'}, 'inbound_nodes': [['x', 0, 0, {'y': 2.0}]]}"),
      "layer 'a' (TFOpLambda): operations are read as Keras 3 writes them"},
