@@ -107,11 +107,11 @@ class Compiled(ModelTest):
 class Refused(ModelTest):
     def test_all_problems_are_said_at_once(self):
         model = self.write(sequential(layer("Conv2D", name="c", filters=3, kernel_size=3, activation="celu"),
-                                      layer("ConvLSTM2D", name="bn"), layer("RandomFlip", name="g"), FLATTEN,
+                                      layer("ConvLSTM2D", name="bn"), layer("RandomHue", name="g"), FLATTEN,
                                       layer("Dense", name="d", units=10, kernel_regularizer=layer("OrthogonalRegularizer", factor=0.1))))
         says = ("layer 'c' (Conv2D): activation: 'celu' is not supported yet; supported: linear, relu,",
                 "layer 'bn' (ConvLSTM2D): this layer is not supported: take TimeDistributed(Conv2D)",
-                "layer 'g' (RandomFlip): this layer is not supported: change the data",
+                "layer 'g' (RandomHue): this layer is not supported: change the data",
                 "layer 'd' (Dense): kernel_regularizer: OrthogonalRegularizer is not supported, and ignoring it would change the loss and the training; set it to null to train without it")
         self.all_refused("summary", model, says=says)
         self.all_refused(*TRAIN, model, says=says)
