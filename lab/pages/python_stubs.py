@@ -24,9 +24,11 @@ SIZES, NAMED = "Sizes", "Named"
 ALIASES = "Sizes = Union[int, Sequence[int]]\nNamed = Union[str, Mapping[str, Any], None]  # a name, or an object as Keras writes it"
 # What each function of layers/config.h reads from a layer's options.
 READ = {"integer": "int", "number": "Optional[float]", "boolean": "bool", "activation": NAMED, "initializer": NAMED, "pair": SIZES, "single": SIZES,
-        "borders": "Union[int, Sequence[Any]]", "ends": SIZES, "numbers": "Union[float, Sequence[float]]", "shape": "Sequence[Optional[int]]"}
+        "borders": "Union[int, Sequence[Any]]", "ends": SIZES, "numbers": "Union[float, Sequence[float]]", "shape": "Sequence[Optional[int]]",
+        "choice": "str"}
 # Those that are read by functions of their own.
 READ_OTHERWISE = {"padding": "str", "data_format": "Optional[str]", "interpolation": "str", "seed": "Optional[int]", "strides": f"Optional[{SIZES}]",
+                  **dict.fromkeys(("factor", "height_factor", "width_factor"), "Union[float, Sequence[float], None]"), "value_range": "Sequence[float]",
                   "target_shape": "Sequence[int]", "dims": "Sequence[int]", "name": "str", "trainable": "bool",
                   "dtype": NAMED}
 # Where a layer means something else by the name.
