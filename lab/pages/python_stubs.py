@@ -27,7 +27,7 @@ READ = {"integer": "int", "number": "Optional[float]", "boolean": "bool", "activ
         "borders": "Union[int, Sequence[Any]]", "ends": SIZES, "numbers": "Union[float, Sequence[float]]", "shape": "Sequence[Optional[int]]",
         "choice": "str"}
 # Those that are read by functions of their own.
-READ_OTHERWISE = {"padding": "str", "data_format": "Optional[str]", "interpolation": "str", "seed": "Optional[int]", "strides": f"Optional[{SIZES}]",
+READ_OTHERWISE = {"padding": "str", "recurrent_activation": NAMED, "data_format": "Optional[str]", "interpolation": "str", "seed": "Optional[int]", "strides": f"Optional[{SIZES}]",
                   **dict.fromkeys(("factor", "height_factor", "width_factor"), "Union[float, Sequence[float], None]"), "value_range": "Sequence[float]",
                   "target_shape": "Sequence[int]", "dims": "Sequence[int]", "name": "str", "trainable": "bool",
                   "dtype": NAMED}
@@ -58,14 +58,18 @@ class Layers:
                 keys = re.search(r"\.keys = (\w+)", body)
                 self.options[name] = [key for key in lists[keys[1]] if key not in refused] if keys else []
                 self.summaries[name] = "".join(re.findall(r'"([^"]*)"', re.search(r"\.summary =\s*((?:\"[^\"]*\"\s*)+)", body)[1]))
+            for name, summary, keys in re.findall(r'^const struct ls_layer_kind \w+ =\s*\w+\("(\w+)",\s*"([^"]*)",\s*(\w+)\);', text, re.M):
+                self.options[name], self.summaries[name] = [key for key in lists[keys] if key not in refused], summary
             for name, summary in re.findall(r'^    MERGE\("(\w+)", "([^"]*)"', text, re.M):
                 self.options[name], self.summaries[name] = list(lists["keys"]), summary
         must = re.compile(r'ls_config_integer\(\s*&?\w+,\s*"(\w+)",[^;]*?LS_CONFIG_NONE\)', re.S)
-        self.must = {key for text in texts.values() for key in must.findall(text)} | {"kernel_size", "rate", "stddev", "target_shape", "dims", "axes", "equation", "output_shape"}
+        self.must = {key for text in texts.values() for key in must.findall(text)} | {"kernel_size", "rate", "stddev", "target_shape", "dims", "axes", "equation", "output_shape", "layer", "cell"}
 
     @staticmethod
     def lists(text):
-        macros = {name: re.findall(r'"(\w+)"', body) for name, body in re.findall(r"#define (\w+) ((?:[^\n]*\\\n)*[^\n]*)", text)}
+        macros = {}
+        for name, body in re.findall(r"#define (\w+) ((?:[^\n]*\\\n)*[^\n]*)", text):  # of keys, and of macros before it
+            macros[name] = [key for word in re.findall(r'"?\w+"?', body) for key in ([word.strip('"')] if word[0] == '"' else macros.get(word, []))]
         found = {}
         for name, body in re.findall(r"const char \*const (\w+)\[\] = \{(.*?)\};", text, re.S):
             found[name] = [key for word in re.findall(r'"?\w+"?', body) for key in ([word.strip('"')] if word[0] == '"' else macros.get(word, []))]
@@ -85,7 +89,7 @@ def layers_stub(positional, aliases):
     out = [HEAD + "from typing import Any, Dict, List, Mapping, Optional, Sequence, Union", "", ALIASES, "", "POSITIONAL: Dict[str, str]", "ALIASES: Dict[str, str]", "", "", "class Layer:",
            '    """A layer by the name of its class, with its options."""', "", "    class_name: str", "    config: Dict[str, Any]", "",
            "    def __init__(self, class_name: str, **config: Any) -> None: ...", "",
-           "    trainable: bool", "", "    def get_weights(self) -> List[Any]: ...", "", "    def set_weights(self, weights: Sequence[Any]) -> None: ...", "", "    def __call__(self, *inputs: Any, **arguments: Any) -> Symbol: ...", "", "    @property", "    def name(self) -> str:",
+           "    trainable: bool", "", "    def get_weights(self) -> List[Any]: ...", "", "    def set_weights(self, weights: Sequence[Any]) -> None: ...", "", "    def __call__(self, *inputs: Any, **arguments: Any) -> Any: ...", "", "    @property", "    def name(self) -> str:",
            '        """That of its options; "" for a layer that has none before it is in a model."""', "", "",
            "class Symbol:", '    """What a call of a layer makes, while a model is written. It takes + - * with another one."""', "",
            *(f"    def __{name}__(self, other: Any) -> Symbol: ..." for name in ("add", "radd", "sub", "rsub", "mul", "rmul")), "", "",

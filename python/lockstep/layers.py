@@ -26,6 +26,7 @@ POSITIONAL: Dict[str, str] = {
     "AveragePooling1D": "pool_size strides padding",
     "AveragePooling2D": "pool_size strides padding",
     "BatchNormalization": "axis momentum epsilon center scale",
+    "Bidirectional": "layer merge_mode",
     "CenterCrop": "height width",
     "Concatenate": "axis",
     "Conv1D": "filters kernel_size strides padding",
@@ -43,6 +44,7 @@ POSITIONAL: Dict[str, str] = {
     "EinsumDense": "equation output_shape activation bias_axes",
     "Embedding": "input_dim output_dim",
     "Flatten": "",
+    "GRU": "units activation recurrent_activation",
     "GaussianDropout": "rate",
     "GaussianNoise": "stddev",
     "GlobalAveragePooling1D": "",
@@ -52,8 +54,10 @@ POSITIONAL: Dict[str, str] = {
     "GroupNormalization": "groups",
     "GroupedQueryAttention": "head_dim num_query_heads num_key_value_heads dropout use_bias",
     "Identity": "",
+    "LSTM": "units activation recurrent_activation",
     "LayerNormalization": "",
     "LeakyReLU": "negative_slope",
+    "Masking": "mask_value",
     "MaxPooling1D": "pool_size strides padding",
     "MaxPooling2D": "pool_size strides padding",
     "Maximum": "",
@@ -61,6 +65,7 @@ POSITIONAL: Dict[str, str] = {
     "MultiHeadAttention": "num_heads key_dim",
     "Multiply": "",
     "PReLU": "",
+    "RNN": "cell return_sequences return_state",
     "Permute": "dims",
     "RMSNormalization": "axis epsilon",
     "RandomBrightness": "factor value_range",
@@ -78,11 +83,13 @@ POSITIONAL: Dict[str, str] = {
     "Resizing": "height width interpolation crop_to_aspect_ratio",
     "SeparableConv1D": "filters kernel_size strides padding",
     "SeparableConv2D": "filters kernel_size strides padding",
+    "SimpleRNN": "units activation",
     "Softmax": "axis",
     "SpatialDropout1D": "rate",
     "SpatialDropout2D": "rate",
     "SpatialDropout3D": "rate",
     "Subtract": "",
+    "TimeDistributed": "layer",
     "UnitNormalization": "axis",
     "UpSampling1D": "size",
     "UpSampling2D": "size",
@@ -150,7 +157,7 @@ class Layer:
 
     calls: Tuple["Call", ...] = ()
 
-    def __call__(self, *inputs: Any, **arguments: Any) -> "Symbol":
+    def __call__(self, *inputs: Any, **arguments: Any) -> Any:
         """Says what the layer takes, for lockstep.Model(inputs, outputs). A layer that is called again has the same weights in both places of a model;
         another model has weights of its own.
 
@@ -159,7 +166,7 @@ class Layer:
             **arguments: Others that the layer has in Keras.
 
         Returns:
-            What it makes.
+            What it makes; of a recurrent layer with return_state a list: that, and its last states.
 
         Raises:
             UsageError: Something else is given.
@@ -171,7 +178,8 @@ class Layer:
             raise UsageError(f"{self.class_name} is called on {', '.join(map(repr, inputs)) or 'nothing'}: expected a layers.Input or what another layer "
                              "returned; predict runs a model, and a layer of one's own composes lockstep.ops")
         self.calls = (*self.calls, call)
-        return Symbol(self, len(self.calls) - 1)
+        made = [Symbol(self, len(self.calls) - 1, index) for index in range(1 + (_states(self) if _returns_state(self) else 0))]
+        return made if len(made) > 1 else made[0]
 
     @property
     def trainable(self) -> bool:
@@ -200,6 +208,7 @@ class Symbol:
 
     layer: Layer
     call: int
+    index: int = 0  # of what the call makes
 
     def __repr__(self) -> str:
         return f"<output of {self.layer!r}>"
@@ -242,6 +251,25 @@ class Call(NamedTuple):
         return found
 
 
+STATES = {"SimpleRNN": 1, "SimpleRNNCell": 1, "LSTM": 2, "LSTMCell": 2, "GRU": 1, "GRUCell": 1}
+
+
+def _returns_state(layer: Layer) -> bool:
+    inner = layer.config.get("layer") if layer.class_name == "Bidirectional" else layer
+    return isinstance(inner, Layer) and bool(inner.config.get("return_state"))
+
+
+def _states(layer: Any) -> int:
+    """How many states a recurrent layer or a cell has."""
+    if isinstance(layer, (list, tuple)):
+        return sum(map(_states, layer))
+    if not isinstance(layer, Layer):
+        return 0
+    if layer.class_name == "Bidirectional":
+        return 2 * _states(layer.config.get("layer"))
+    return STATES.get(layer.class_name) or _states(layer.config.get("cell", layer.config.get("cells")))
+
+
 def _merged(class_name: str, one: Any, other: Any) -> Symbol:
     for given in (one, other):
         if _symbol_of(given) is None:
@@ -253,6 +281,10 @@ def _symbol_of(value: Any) -> Optional[Symbol]:
     if isinstance(value, Layer) and value.class_name == "InputLayer":
         return Symbol(value, 0)
     return value if isinstance(value, Symbol) else None
+
+
+def _call_of(symbol: Symbol) -> Symbol:
+    return Symbol(symbol.layer, symbol.call)
 
 
 def Input(shape: Sequence[Optional[int]], dtype: str = "float32", **config: Any) -> Layer:
@@ -301,6 +333,8 @@ def written(value: Any) -> Any:
     """What JSON has for an object, a class or a function of Keras, and for a number of NumPy: the default= of json.dumps."""
     if isinstance(value, type) and is_of_keras(value):
         value = value()
+    if isinstance(value, Layer) and not is_own(value):
+        return {"module": "keras.layers", "class_name": value.class_name, "config": {"name": _snake(value.class_name), **value.config}, "registered_name": None}
     if hasattr(value, "get_config") and not isinstance(value, type):
         config = {**getattr(value, "_fn_kwargs", {}), **value.get_config()}  # Keras leaves Huber's delta out
         return {"module": type(value).__module__, "class_name": type(value).__name__, "config": config, "registered_name": None}
@@ -355,10 +389,11 @@ def functional_config(inputs: Any, outputs: Any, name: str) -> Tuple[Dict[str, A
                              f"{', '.join(wrong) or repr(given)}" + ("; a keras.Model of Keras's is given alone" if any(map(is_of_keras, map(type, several))) else ""))
         ends.append(found)
     order = dict.fromkeys(ends[0])  # calls, each behind those that it takes
-    waiting = ends[1][::-1]
+    waiting = [*map(_call_of, ends[1][::-1])]
     while waiting:
         end = waiting[-1]
-        before = [one for one in (end.layer.calls[end.call].symbols() if end.layer.calls else ()) if one not in order]
+        taken = end.layer.calls[end.call].symbols() if end.layer.calls else ()
+        before = [one for one in map(_call_of, taken) if one not in order]
         waiting += before[::-1]
         if not before:
             order[waiting.pop()] = None
@@ -371,7 +406,7 @@ def functional_config(inputs: Any, outputs: Any, name: str) -> Tuple[Dict[str, A
     nodes = {layer: [one.call for one in order if one.layer is layer] for layer in layers}  # calls for other models are left out
 
     def history(symbol: Symbol) -> List[Any]:
-        return [names[symbol.layer], nodes[symbol.layer].index(symbol.call), 0]
+        return [names[symbol.layer], nodes[symbol.layer].index(symbol.call), symbol.index]
 
     def value(given: Any) -> Any:
         symbol = _symbol_of(given)

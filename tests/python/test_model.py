@@ -443,6 +443,28 @@ class WhatIsAModel(ModelTest):
                 self.assertNotIn("unknown", str(error))
                 self.assertNotIn("not supported", str(error))
 
+    def test_recurrent_layers_by_name_with_states_and_layers_in_them(self):
+        source, target = layers.Input((5,), dtype="int32"), layers.Input((4,), dtype="int32")
+        _, *states = layers.Bidirectional(layers.LSTM(3, return_state=True))(layers.Embedding(7, 2, mask_zero=True)(source))
+        self.assertEqual(len(states), 4)
+        h, c = (layers.Concatenate()(pair) for pair in (states[0::2], states[1::2]))
+        steps = layers.LSTM(6, return_sequences=True)(layers.Embedding(9, 2, mask_zero=True)(target), initial_state=[h, c])
+        cells = [layers.Layer("GRUCell", units=4), layers.Layer("SimpleRNNCell", units=3)]
+        steps = layers.RNN(layers.Layer("StackedRNNCells", cells=cells), return_sequences=True)(steps)
+        model = lockstep.Model([source, target], layers.TimeDistributed(layers.Dense(9, activation="softmax"))(steps), device="cpu")
+        self.assertEqual(sum(variable.size for variable in model.get_weights()),
+                         7 * 2 + 2 * 4 * 3 * (2 + 3 + 1) + 9 * 2 + 4 * 6 * (2 + 6 + 1) + 3 * 4 * (6 + 4 + 2) + 3 * (4 + 3 + 1) + 9 * (3 + 1))
+        words = numpy.array([[1, 2, 0, 0, 0], [3, 4, 5, 6, 0], [0, 0, 0, 0, 0]], "int32")
+        found = model.predict([words, words[:, :4]])
+        self.assertEqual(found.shape, (3, 4, 9))
+        model.compile("sgd:learning_rate=0.5", "sparse_categorical_crossentropy")
+        before = model.evaluate([words, words[:, :4]], words[:, :4], verbose=0)[0]
+        left = words[:, :4] != 0
+        wanted = -numpy.log(numpy.take_along_axis(found, words[:, :4, None], -1))[..., 0][left].mean()
+        self.assertAlmostEqual(before, float(wanted), places=5)
+        model.fit([words, words[:, :4]], words[:, :4], batch_size=3, epochs=3, verbose=0)
+        self.assertLess(model.evaluate([words, words[:, :4]], words[:, :4], verbose=0)[0], before)
+
     def test_each_object_of_keras_with_its_default_options_is_taken_or_its_class_refused(self):
         with open(os.path.join(numpy_python.SOURCE, "tests", "data", "keras", "objects.json"), encoding="utf-8") as file:
             written = json.load(file)
