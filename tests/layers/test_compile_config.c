@@ -229,6 +229,15 @@ static const struct {
                                                                          "'name': 'a, b:c=d'") "]}",
      NULL, NULL, "auc,auc:curve=PR,name=auc_1,precision",
      "the name 'a, b:c=d' is no key of reports"},
+    // Of several outputs, in their order or by their names.
+    {"compile_config",
+     "{'loss': ['mse', null, " KERAS3("losses", "Huber", "'delta': 2.0") "], 'loss_weights': [1, "
+                                                                         "0.5, 2]}",
+     NULL, "mean_squared_error,none,huber:delta=2", NULL},
+    {"compile_config",
+     "{'loss': {'a': 'mse', 'b': 'hinge'}, 'metrics': {'a': ['mae', 'mse'], 'b': null}, "
+     "'loss_weights': {'b': 3}}",
+     NULL, "a=mean_squared_error,b=hinge", "a=mae,mse"},
     // A function, as its author passes keras.losses.mean_squared_error.
     {"compile_config",
      "{'loss': {'module': 'builtins', 'class_name': 'function', 'config': "
@@ -374,10 +383,11 @@ static const struct {
      "loss.axis: 1 is not supported"},
     {LOSS("MeanSquaredError", "'dtype': 'float16'"), LS_COMPILE_LOSS,
      "loss.dtype: \"float16\" is not supported"},
-    {"{'loss': ['mse', 'mse']}", LS_COMPILE_LOSS, "loss: expected one of Keras's, got [\"mse\""},
-    {"{'loss': {'a': 'mse'}}", LS_COMPILE_LOSS, "loss: expected one of Keras's, got {\"a\""},
-    {"{'loss_weights': [0.5]}", LS_COMPILE_LOSS,
-     "compile_config.loss_weights: [0.5] is not supported; --loss= overrides it"},
+    {"{'loss': ['mse', 'tversky']}", LS_COMPILE_LOSS, "loss: 'tversky' is not supported yet"},
+    {"{'loss': {'a': 'mse', 'b': 3}}", LS_COMPILE_LOSS, "loss: expected one of Keras's, got 3"},
+    {"{'loss_weights': [1, 'x']}", LS_COMPILE_LOSS, "loss_weights: [1, \"x\"] is not supported"},
+    {"{'loss_weights': 2}", LS_COMPILE_LOSS, "loss_weights: 2 is not supported"},
+    {"{'metrics': {'a': ['mae'], 'b': 'F1Score'}}", LS_COMPILE_METRICS, "'F1Score' is not"},
     {"{'metrics': ['accuracy', 'F1Score']}", LS_COMPILE_METRICS,
      "compile_config.metrics: 'F1Score' is not supported yet; supported: accuracy, "
      "binary_accuracy"},

@@ -142,7 +142,7 @@ static struct ls_model *new_weighted(struct ls_run *on, bool apart, bool weighte
     OK(ls_graph_differentiate(graph));
     ls_graph_destroy(model->graph);
     model->graph = graph;
-    model->loss = loss;
+    model->loss = (struct ls_loss_set){.list = {loss}, .count = 1};
     OK(ls_model_need_weights(model));
     for (uint64_t i = 0; i < LEFT * CLASSES; i++)
         model->weights[0][i] = first_weight(i);
