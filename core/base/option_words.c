@@ -42,6 +42,7 @@ static const struct row {
     {"learning-rate-schedule", "learning_rate_schedule", NULL, TEXT},
     {"loss", "loss", NULL, TEXT},
     {"loss-scale", "loss_scale", NULL, TEXT},
+    {"loss-weights", "loss_weights", NULL, TEXT},
     {"lost-after", "silence_seconds", NULL, NUMBER},
     {"lr-scaling", "lr_scaling", NULL, TEXT},
     {"make-secret", NULL, NULL, TEXT},

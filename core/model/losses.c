@@ -5,7 +5,6 @@
 #include "core/base/keras_names.h"
 #include "core/base/log.h"
 #include "core/base/options.h"
-#include "core/operation/operation.h"
 
 #include <math.h>
 #include <stdio.h>

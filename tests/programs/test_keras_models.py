@@ -306,7 +306,7 @@ class SeveralOutputs(KerasTest):
         outcome = self.lockstep("predict", model, data, "--out=" + self.path("out.npy"))
         self.assertEqual(outcome.code, DONE, outcome.err)
         with open(self.path("out.npy"), "rb") as file:
-            self.assertIn(b"(20, 6)", file.read(128))
+            self.assertIn(b"(2, 6)", file.read(128))
 
 
 if __name__ == "__main__":
