@@ -113,14 +113,14 @@ static inline void ls_draw_factors(const struct ls_op_attributes *attributes, ui
 
 // ---- Reading an image ----
 
-// The pixels that one pixel is made of: as many as `count`, each with its weight. `at` is row times
-// columns plus column; -1: it lies outside, where the fill value is.
+// The pixels that one pixel is made of.
 struct ls_taps {
     uint32_t count; // 1 or 4
-    int64_t at[4];
-    float weight[4];
+    int64_t at[4]; // row times columns plus column; -1: outside, where the fill value is
+    float weight[4]; // of each; their sum is 1
 };
 
+// `at` of this pixel.
 static inline int64_t ls_tap_at(float row, float column, int64_t rows, int64_t columns)
 {
     return row >= 0 && row < (float)rows && column >= 0 && column < (float)columns

@@ -552,13 +552,14 @@ enum ls_fill {
     LS_FILL_NEAREST = 1, // a a a a | a b c d | d d d d
     LS_FILL_REFLECT = 2, // d c b a | a b c d | d c b a
     LS_FILL_WRAP = 3, // a b c d | a b c d | a b c d
-    LS_FILL_MASK = 3,
+    LS_FILL_MASK = 3, // these bits say which
     LS_RESAMPLE_BILINEAR = 4, // added to one of them
-    LS_RESAMPLE_COUNT = 8,
+    LS_RESAMPLE_COUNT = 8, // grows: a device refuses the numbers that it does not know
 };
 
-// Functions of LS_OP_RECOLOUR and LS_OP_ERASE.
+// Functions of LS_OP_RECOLOUR: x scale + offset, or around the mean of the channel.
 enum ls_recolour { LS_RECOLOUR_PLAIN = 0, LS_RECOLOUR_AROUND_MEAN = 1, LS_RECOLOUR_COUNT = 2 };
+// Functions of LS_OP_ERASE: what stands in a patch.
 enum ls_erase { LS_ERASE_VALUE = 0, LS_ERASE_NOISE = 1, LS_ERASE_COUNT = 2 };
 
 // Functions of LS_OP_CLIP.

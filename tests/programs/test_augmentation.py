@@ -47,6 +47,8 @@ class Augmentation(ProgramTest):
         for replicas, *strategy in REPLICAS[1:]:
             with self.subTest(replicas=replicas, strategy=strategy):
                 self.close(self.losses(*self.model("drawn"), "--batch=12", f"--replicas={replicas}", *strategy), one)
+        uneven = [self.losses(*self.model("drawn"), "--batch=7", *case) for case in ((), ("--replicas=3", "--strategy=ring"))]
+        self.close(*uneven)
         self.assertGreater(max(abs(a - b) for a, b in zip(one, self.losses(*self.model("drawn"), "--batch=12", "--seed=2"))), 1e-4)
 
     def test_a_saved_model_keeps_its_layers(self):

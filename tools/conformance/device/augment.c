@@ -55,12 +55,12 @@ static void fill_colours(struct ls_device_case *c, float *f, int64_t images)
     }
 }
 
-// Case `number`: each shape, then each with the next function.
+// Case `number`: the next shape and the next function, whose numbers have no common divisor.
 static bool start(struct ls_device_case *c, uint32_t op, size_t number, uint32_t functions)
 {
-    const uint32_t function = (uint32_t)(number / SHAPES);
+    const uint32_t function = (uint32_t)(number % functions);
     const size_t shape = number % SHAPES;
-    if (function >= functions)
+    if (number >= 2 * (size_t)(functions > SHAPES ? functions : SHAPES))
         return false;
     ls_device_case_start(c, op, "%s B=%lld %lldx%lldx%lld to %lldx%lld function %u", ls_op_name(op),
                          (long long)shapes[shape].b, (long long)shapes[shape].h,
@@ -124,10 +124,10 @@ bool ls_device_resample_case(struct ls_device_case *c, uint32_t op, size_t numbe
 bool ls_device_draw_case(struct ls_device_case *c, uint32_t op, size_t number)
 {
     const struct ls_tensor_desc x = image(number, false);
-    const uint32_t function = (uint32_t)(number / SHAPES);
     if (!start(c, op, number, LS_DRAW_COUNT))
         return false;
     struct ls_op_attributes *a = &c->request.attributes;
+    const uint32_t function = a->function;
     const bool share = function == LS_DRAW_ERASE;
     a->key = (uint32_t)number;
     a->l1 = share ? 0.2f : -0.3f, a->l2 = 0.9f;
