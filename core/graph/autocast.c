@@ -183,10 +183,12 @@ enum ls_status ls_graph_float32_outputs(struct ls_graph *graph)
 
     graph->compute = LS_F32;
     for (uint32_t i = 0; i < graph->output_count && !status; i++) {
-        struct ls_tensor *output = graph->outputs[i];
+        struct ls_tensor *output = graph->outputs[i], *mask = output->mask;
         if (ls_type_is_half(output->dtype))
             status = make_float32(graph, output, &graph->outputs[i]);
-        graph->outputs[i]->mask = output->mask;
+        if (!status && mask)
+            status = cast_to(graph, mask, LS_F32, &mask);
+        graph->outputs[i]->mask = mask;
     }
     graph->layer = layer;
     return status;

@@ -93,6 +93,16 @@ class MaskedOutputs(ProgramTest):
     def test_classes_of_each_step(self):
         self.check("tagger")
 
+    def test_in_16_bits(self):
+        if not KERAS_FILES:
+            self.skipTest("files of Keras are not built in")
+        case = MASKS[0]
+        for precision in ("mixed_bfloat16", "mixed_float16"):
+            report = self.train(*self.options(case), "--precision=" + precision, "--optimizer=sgd:learning_rate=0.5", "--batch=12", "--epochs=3",
+                                "--threads=1", "--validation=off", "--replicas=2")
+            for epoch, wanted in zip(report["epochs"], case["trained"]):
+                self.assertLess(abs(epoch["loss"] - wanted[0]), 4e-3, (precision, epoch, wanted))  # 8 bits
+
     def test_what_does_not_know_masks_is_refused(self):
         if not KERAS_FILES:
             self.skipTest("files of Keras are not built in")
@@ -150,6 +160,33 @@ class Sequential(ProgramTest):
         for case, other in zip(list(losses)[1:], others):
             self.assertLess(max(abs(a - b) for a, b in zip(first, other)), 1e-5, case)
         self.assertGreater(max(abs(a - b) for a, b in zip(first, another)), 1e-4)
+
+    def wide(self):
+        """Options of a training in which threads have something to share, with units that no vector divides."""
+        model = self.write(layer("InputLayer", name="input", batch_shape=[None, 7, 3]),
+                           layer("LSTM", name="lstm", units=37, return_sequences=True, dropout=0.2), layer("SimpleRNN", name="simple", units=31, return_sequences=True),
+                           layer("GRU", name="gru", units=29, recurrent_dropout=0.2), layer("Dense", name="dense", units=2))
+        return (model, "--dataset=synthetic:shape=7x3,outputs=2,classes=0,examples=60", "--loss=mean_squared_error",
+                "--optimizer=sgd:learning_rate=0.1", "--batch=20", "--epochs=2", "--validation=off")
+
+    def test_has_the_same_bits_for_any_number_of_threads(self):
+        found = []
+        for threads in (1, 2, 3):
+            self.train(*self.wide(), f"--threads={threads}", "--save-weights=" + self.path("w.safetensors"))
+            with open(self.path("w.safetensors"), "rb") as file:
+                found.append(file.read())
+        self.assertTrue(found[0] == found[1] == found[2])
+
+    def test_is_trained_in_16_bits(self):
+        losses = {}
+        for case in (("--device=reference",), *((device, "--precision=mixed_" + half) for half in ("bfloat16", "float16")
+                                               for device in ("--device=cpu", "--device=reference"))):
+            report = self.train(*self.wide(), "--threads=1", *case)
+            losses[case] = [epoch["loss"] for epoch in report["epochs"]]
+        exact, *rounded = losses.values()
+        for case, other in zip(list(losses)[1:], rounded):
+            error = max(abs(a - b) for a, b in zip(exact, other))
+            self.assertTrue(0 < error < (4e-3 if "--precision=mixed_bfloat16" in case else 5e-4), (case, exact, other))  # 8 and 11 bits
 
 
 if __name__ == "__main__":
