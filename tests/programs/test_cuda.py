@@ -88,6 +88,23 @@ class Double(ProgramTest):
             json.dump({"class_name": "Sequential", "config": {"layers": layers}}, file)
         return "--model=" + path
 
+    def test_recurrent_layers_and_masks_are_refused_by_name(self):
+        lstm = [{"class_name": "InputLayer", "config": {"batch_shape": [None, 7, 3]}}, {"class_name": "LSTM", "config": {"units": 4}},
+                {"class_name": "Dense", "config": {"units": 2}}]
+        masked = [{"class_name": "InputLayer", "config": {"batch_shape": [None, 7], "dtype": "int32"}},
+                  {"class_name": "Embedding", "config": {"input_dim": 9, "output_dim": 4, "mask_zero": True}},
+                  {"class_name": "Dense", "config": {"units": 4, "activation": "softmax"}}]
+        tagger = os.path.join(FIXTURES, "recurrent", "masked-tagger")
+        for layers, operation, data in ((lstm, "lstm", "synthetic:shape=7x3,classes=2,examples=20"),
+                                        (masked, "differs", f"arrays:x={tagger}-x1.npy,y={tagger}-y.npy")):
+            path = os.path.join(self.folder, operation + ".json")
+            with open(path, "w") as file:
+                json.dump({"class_name": "Sequential", "config": {"layers": layers}}, file)
+            for replicas in (1, 2):
+                options, environment = self.on_double(["--model=" + path, "--dataset=" + data, "--batch=10", "--epochs=1", f"--replicas={replicas}"], {})
+                self.refused(UNAVAILABLE, "train", "--validation=off", *options, environment=environment,
+                             says=(f"no kernel for operation {operation}", "use another device"))
+
     def u_net(self):
         """A model that goes down and up again, whose batch normalization is frozen, and a product of two tensors at its end."""
         same = {"kernel_size": 3, "padding": "same", "activation": "relu"}
