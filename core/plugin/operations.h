@@ -273,14 +273,14 @@ enum ls_op {
     // at the first update a = w. With `count` c above 0, w = a after every c-th update.
     LS_OP_EMA_UPDATE = 79,
     // predictions (B,...,C), targets, [weights (B) or (B,...)], [moments F64 (3)] -> sums: the loss
-    // `function` (enum ls_loss_function) of each position (C values), times its weight, which may
-    // be one for all positions of an example; the mean of that over the positions of an example.
-    // No prediction counts as right. Targets are F32 in the shape of predictions; for
-    // LS_LOSS_SPARSE they are labels, I32 (B,...). Where the weight is 0, the loss is 0, whatever
-    // predictions and targets are. With weights of at least 2 dimensions, the fourth sum is that of
-    // their means over the positions of an example. Moments are those of a mask of the positions
-    // (see LS_OP_BATCH_MOMENTS, C = 1): every loss is then multiplied by n / sum, or by 0 where the
-    // sum is 0, and the fourth sum is B sum / n.
+    // `function` (enum ls_loss_function) of each position (C values), times its weight or that of
+    // its example; the mean of that over the positions of an example. No prediction counts as
+    // right. Targets are F32 in the shape of predictions; for LS_LOSS_SPARSE they are labels, I32
+    // (B,...). Weights of at least 2 dimensions are of positions: where one is 0, so is the loss,
+    // whatever predictions and targets are, and the fourth sum is that of the mean weights of the
+    // examples. Moments are those of a mask of the positions (see LS_OP_BATCH_MOMENTS, C = 1):
+    // every loss is then multiplied by n / sum, or by 0 where the sum is 0, and the fourth sum is
+    // B sum / n.
     LS_OP_LOSS = 80,
     // predictions, targets, [weights], [moments] -> dpredictions, times record->gradient_scale
     LS_OP_LOSS_BACKWARD = 81,
