@@ -136,7 +136,8 @@ static void plain_name(const char *name, char *out, size_t bytes)
                                              {"kullback_leibler_divergence", "kl_divergence"},
                                              {"logcosh", "log_cosh"},
                                              {"log_cosh_error", "log_cosh"},
-                                             {"cosine_proximity", "cosine_similarity"}};
+                                             {"cosine_proximity", "cosine_similarity"},
+                                             {"f_beta_score", "fbeta_score"}};
     ls_keras_snake_case(name, out, bytes);
     for (size_t i = 0; i < sizeof(aliases) / sizeof(aliases[0]); i++)
         if (strcmp(aliases[i][0], out) == 0)
@@ -405,6 +406,17 @@ static const char *const metric_names[] = {"accuracy",
                                            "false_negatives",
                                            "true_negatives",
                                            "root_mean_squared_error",
+                                           "f1_score",
+                                           "fbeta_score",
+                                           "mean_io_u",
+                                           "one_hot_mean_io_u",
+                                           "io_u",
+                                           "one_hot_io_u",
+                                           "binary_io_u",
+                                           "precision_at_recall",
+                                           "recall_at_precision",
+                                           "sensitivity_at_specificity",
+                                           "specificity_at_sensitivity",
                                            NULL};
 // All are the mean over the examples of a batch.
 static const char *const mean_reductions[] = {"sum_over_batch_size", "auto", "mean",
@@ -625,6 +637,41 @@ static bool are_even(const json_t *thresholds, const json_t *of)
     return true;
 }
 
+// Those of metrics of classes. MeanIoU and IoU compare classes that are given, unless sparse_y_pred
+// is false, while outputs are scores.
+static bool read_class_option(struct part *part, const char *metric, const char *key,
+                              const json_t *value, char *out, size_t bytes)
+{
+    static const char *const numbers[] = {"beta",           "threshold",   "recall",
+                                          "precision",      "specificity", "sensitivity",
+                                          "num_thresholds", "num_classes", NULL};
+    char several[512];
+    const bool score = strstr(metric, "f1_score") || strstr(metric, "fbeta_score");
+    const bool overlap = strstr(metric, "io_u") != NULL, at = strstr(metric, "_at_") != NULL;
+
+    if (overlap && is_one_of(key, (const char *const[]){"sparse_y_true", "axis", NULL}))
+        return true;
+    if (overlap && strcmp(key, "sparse_y_pred") == 0)
+        return json_is_false(value);
+    if ((score && strcmp(key, "beta") == 0 && strcmp(metric, "f1_score") == 0) ||
+        (overlap && strcmp(key, "num_classes") == 0 && strcmp(metric, "binary_io_u") == 0))
+        return true;
+    if ((score || overlap || at) && json_is_number(value) && is_one_of(key, numbers)) {
+        read_number(part, key, key, FLT_MAX, value, out, bytes);
+        return true;
+    }
+    if (overlap && strcmp(key, "target_class_ids") == 0 &&
+        list_text(value, several, sizeof(several))) {
+        add_option(out, bytes, key, several);
+        return true;
+    }
+    if (score && strcmp(key, "average") == 0 && json_is_string(value)) {
+        add_option(out, bytes, key, json_string_value(value));
+        return true;
+    }
+    return false;
+}
+
 static void read_metric_option(struct part *part, const char *metric, const json_t *options,
                                const char *key, const json_t *value, char *out, size_t bytes)
 {
@@ -640,6 +687,8 @@ static void read_metric_option(struct part *part, const char *metric, const json
     if (area && strcmp(key, "num_thresholds") == 0 && json_is_array(given) &&
         !are_even(given, number))
         return; // in Keras, too, it is the number of the others
+    if (read_class_option(part, metric, key, value, out, bytes))
+        return;
     if ((sided || area) && thresholds && (area || json_array_size(value) > 1)) {
         if (list_text(value, several, sizeof(several)))
             add_option(out, bytes, key, several);

@@ -3,6 +3,7 @@
 #include "core/model/metrics.h"
 
 #include "core/base/keras_names.h"
+#include "core/model/class_metrics.h"
 #include "core/base/log.h"
 #include "core/base/options.h"
 #include "core/plugin/strategy.h"
@@ -39,6 +40,37 @@ static const struct ls_plugin_option area_options[] = {
     {NULL, NULL, NULL, NULL},
 };
 
+static const struct ls_plugin_option fbeta_options[] = {
+    {"average", "one of: macro, micro, weighted", NULL,
+     "the mean over classes, or over their targets, or one score of all counts"},
+    {"beta", "number", "1", "how many times as much recall counts as precision"},
+    {"threshold", "number", NULL, "predictions above it are positive, else the largest one is"},
+    {NULL, NULL, NULL, NULL},
+};
+static const struct ls_plugin_option mean_union_options[] = {
+    {"num_classes", "integer", NULL, "as many as the output has"},
+    {NULL, NULL, NULL, NULL},
+};
+static const struct ls_plugin_option union_options[] = {
+    {"num_classes", "integer", NULL, "as many as the output has"},
+    {"target_class_ids", "text", NULL, "the classes that count, as 0:2"},
+    {NULL, NULL, NULL, NULL},
+};
+static const struct ls_plugin_option binary_union_options[] = {
+    {"threshold", "number", "0.5", "predictions above it are class 1"},
+    {"target_class_ids", "text", "0:1", "the classes that count: 0, 1 or 0:1"},
+    {NULL, NULL, NULL, NULL},
+};
+#define AT_OPTIONS(other)                                                                          \
+    {                                                                                              \
+        {other, "number", NULL, "the least at a point, from 0 to 1"},                              \
+            {"num_thresholds", "integer", "200", "points of the curve"}, {NULL, NULL, NULL, NULL}, \
+    }
+static const struct ls_plugin_option at_recall_options[] = AT_OPTIONS("recall");
+static const struct ls_plugin_option at_precision_options[] = AT_OPTIONS("precision");
+static const struct ls_plugin_option at_specificity_options[] = AT_OPTIONS("specificity");
+static const struct ls_plugin_option at_sensitivity_options[] = AT_OPTIONS("sensitivity");
+
 struct metric_name {
     const char *name;
     const char *summary; // NULL: that of the loss
@@ -68,6 +100,22 @@ struct metric_name {
     METRIC("false_positives", "predictions above it that are wrong", thresholds_options)           \
     METRIC("false_negatives", "predictions below it that are wrong", thresholds_options)           \
     METRIC("true_negatives", "predictions below it that are right", thresholds_options)            \
+    METRIC("f1_score", "harmonic mean of precision and recall of classes", fbeta_options)          \
+    METRIC("fbeta_score", "mean of precision and recall of classes, weighted", fbeta_options)      \
+    METRIC("mean_io_u", "mean over classes of what is right by what is predicted or a target",     \
+           mean_union_options)                                                                     \
+    METRIC("one_hot_mean_io_u", "the same as mean_io_u", mean_union_options)                       \
+    METRIC("io_u", "the same of some classes", union_options)                                      \
+    METRIC("one_hot_io_u", "the same as io_u", union_options)                                      \
+    METRIC("binary_io_u", "the same of predictions that are 0 or 1", binary_union_options)         \
+    METRIC("precision_at_recall", "largest precision where the recall is enough",                  \
+           at_recall_options)                                                                      \
+    METRIC("recall_at_precision", "largest recall where the precision is enough",                  \
+           at_precision_options)                                                                   \
+    METRIC("sensitivity_at_specificity", "largest sensitivity where the specificity is enough",    \
+           at_specificity_options)                                                                 \
+    METRIC("specificity_at_sensitivity", "largest specificity where the sensitivity is enough",    \
+           at_sensitivity_options)                                                                 \
     OF_LOSS(METRIC, "mean_absolute_error")                                                         \
     OF_LOSS(METRIC, "mae")                                                                         \
     OF_LOSS(METRIC, "mean_squared_error")                                                          \
@@ -287,6 +335,115 @@ static enum ls_status read_area(const struct ls_spec *spec, struct ls_metric_sou
     return LS_OK;
 }
 
+// ---- Of classes, and points of a curve ----
+
+static enum ls_status needs_classes(const struct reading *reading, const struct ls_spec *spec,
+                                    struct ls_metric_source *out)
+{
+    const char *said = ls_spec_get(spec, "num_classes");
+    double number = (double)reading->classes;
+    if (reading->classes < 2 || reading->classes > LS_METRIC_MOST_CLASSES)
+        return refuse(spec->name, "needs an output of 2 to 1024 classes");
+    if (said && (!ls_parse_number(said, &number) || number != (double)reading->classes))
+        return refuse(spec->name, "needs num_classes as the output has");
+    out->classes = (uint32_t)reading->classes;
+    out->counts = counts_of(LS_METRIC_CLASSES, out->classes * out->classes);
+    return LS_OK;
+}
+
+static enum ls_status read_fbeta(const struct reading *reading, const struct ls_spec *spec,
+                                 struct ls_metric_source *out)
+{
+    const char *average = ls_spec_get(spec, "average"), *threshold = ls_spec_get(spec, "threshold");
+    if (!average)
+        return refuse(spec->name, "has one score for each class, and a metric is one number; add "
+                                  "average=macro, micro or weighted");
+    if (strcmp(spec->name, "f1_score") == 0 && ls_spec_get(spec, "beta"))
+        return refuse(spec->name, "has beta 1; fbeta_score has others");
+    const enum ls_status status = needs_classes(reading, spec, out);
+    out->kind = LS_METRIC_FBETA;
+    out->limit = option_number(spec, fbeta_options, "beta");
+    out->average = strcmp(average, "micro") == 0      ? LS_AVERAGE_MICRO
+                   : strcmp(average, "weighted") == 0 ? LS_AVERAGE_WEIGHTED
+                                                      : LS_AVERAGE_MACRO;
+    if (!status && !(out->limit > 0))
+        return refuse(spec->name, "needs beta above 0");
+    if (!status && threshold) {
+        double value = 0;
+        (void)!ls_parse_number(threshold, &value);
+        out->counts = counts_of(LS_METRIC_EACH_CLASS, 3 * out->classes);
+        out->counts.attributes.threshold = (float)value;
+    }
+    return status;
+}
+
+// "0:2"
+static enum ls_status read_class_ids(const struct ls_spec *spec, struct ls_metric_source *out)
+{
+    const char *text = ls_spec_get(spec, "target_class_ids");
+    bool good = true;
+    for (out->class_count = 0; good && text;) {
+        char part[16];
+        double id = 0;
+        const size_t length = strcspn(text, ":");
+        snprintf(part, sizeof(part), "%.*s", (int)length, text);
+        good = length > 0 && length < sizeof(part) && out->class_count < LS_METRIC_CLASS_IDS &&
+               ls_parse_number(part, &id) && id >= 0 && id < out->classes && id == floor(id);
+        if (good)
+            out->class_ids[out->class_count++] = (uint32_t)id;
+        text = text[length] ? text + length + 1 : NULL;
+    }
+    return good ? LS_OK
+                : refuse(spec->name, "needs numbers of classes, at most 64, as in "
+                                     "target_class_ids=0:2");
+}
+
+static enum ls_status read_union(const struct reading *reading, const struct ls_spec *spec,
+                                 struct ls_metric_source *out)
+{
+    const bool mean = strstr(spec->name, "mean") != NULL;
+    enum ls_status status = LS_OK;
+    out->kind = LS_METRIC_UNION;
+    if (strcmp(spec->name, "binary_io_u") == 0) {
+        out->classes = 2;
+        out->counts = counts_of(LS_METRIC_CONFUSION, 4);
+        out->counts.attributes.threshold =
+            (float)option_number(spec, binary_union_options, "threshold");
+        return read_class_ids(spec, out);
+    }
+    status = needs_classes(reading, spec, out);
+    if (status || mean)
+        return status;
+    if (!ls_spec_get(spec, "target_class_ids"))
+        return refuse(spec->name, "needs target_class_ids, as in target_class_ids=0:2");
+    return read_class_ids(spec, out);
+}
+
+static const struct {
+    const char *name, *other;
+    enum ls_metric_kind kind;
+} at_points[] = {{"precision_at_recall", "recall", LS_METRIC_PRECISION_AT},
+                 {"recall_at_precision", "precision", LS_METRIC_RECALL_AT},
+                 {"sensitivity_at_specificity", "specificity", LS_METRIC_SENSITIVITY_AT},
+                 {"specificity_at_sensitivity", "sensitivity", LS_METRIC_SPECIFICITY_AT}};
+
+static enum ls_status read_at(const struct ls_spec *spec, size_t which,
+                              struct ls_metric_source *out)
+{
+    const double count = option_number(spec, at_recall_options, "num_thresholds");
+    const char *limit = ls_spec_get(spec, at_points[which].other);
+    out->kind = at_points[which].kind;
+    if (!limit || !ls_parse_number(limit, &out->limit) || !(out->limit >= 0 && out->limit <= 1)) {
+        ls_error("--metrics", "%s needs %s=, from 0 to 1", spec->name, at_points[which].other);
+        return LS_USAGE;
+    }
+    if (!(count >= 3 && count <= THRESHOLDS_MOST))
+        return refuse(spec->name, "needs num_thresholds from 3 to 10000");
+    out->counts = counts_of(LS_METRIC_BUCKETS, 2 * (uint32_t)count);
+    out->counts.attributes.count = (uint32_t)count;
+    return LS_OK;
+}
+
 // The mean of a loss that is not trained.
 static enum ls_status read_loss(const struct reading *reading, const struct ls_spec *spec,
                                 const struct ls_loss_name *entry, struct ls_metric_source *out)
@@ -420,6 +577,13 @@ static enum ls_status read_metric(const struct reading *reading, const struct ls
         return read_threshold(reading, spec, thresholds_options, "thresholds", LS_METRIC_CONFUSION,
                               out);
     }
+    if (is(spec, "f1_score") || is(spec, "fbeta_score"))
+        return read_fbeta(reading, spec, out);
+    if (strstr(spec->name, "io_u"))
+        return read_union(reading, spec, out);
+    for (size_t i = 0; i < sizeof(at_points) / sizeof(at_points[0]); i++)
+        if (is(spec, at_points[i].name))
+            return read_at(spec, i, out);
     if (loss)
         return read_loss(reading, spec, loss, out);
     if (is(spec, root.name)) {
@@ -879,6 +1043,12 @@ static double value_of(const struct ls_metric_source *source, const double *stat
     case LS_METRIC_COUNT_OF: return own[source->statistic];
     case LS_METRIC_AREA:
     case LS_METRIC_AREA_PR: return area(source, own);
+    case LS_METRIC_FBETA: return ls_metric_fbeta(source, own);
+    case LS_METRIC_UNION: return ls_metric_union(source, own);
+    case LS_METRIC_PRECISION_AT:
+    case LS_METRIC_RECALL_AT:
+    case LS_METRIC_SENSITIVITY_AT:
+    case LS_METRIC_SPECIFICITY_AT: return ls_metric_at(source, own);
     default: return source->counts.masked ? quotient(own[0], own[1]) : own[0] / own[1];
     }
 }

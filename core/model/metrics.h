@@ -32,9 +32,18 @@ enum ls_metric_kind {
     LS_METRIC_COUNT_OF, // the count of that `statistic`
     LS_METRIC_AREA, // of LS_METRIC_BUCKETS, or of LS_METRIC_CONFUSION at each threshold: under the ROC curve
     LS_METRIC_AREA_PR, // under precision over recall
+    LS_METRIC_FBETA, // of classes: see core/model/class_metrics.h
+    LS_METRIC_UNION,
+    LS_METRIC_PRECISION_AT, // of points of a curve
+    LS_METRIC_RECALL_AT,
+    LS_METRIC_SENSITIVITY_AT,
+    LS_METRIC_SPECIFICITY_AT,
     LS_METRIC_COMPOSED, // of the sums of one of the user's own
 };
 
+enum ls_metric_average { LS_AVERAGE_MACRO, LS_AVERAGE_MICRO, LS_AVERAGE_WEIGHTED };
+
+#define LS_METRIC_CLASS_IDS 64
 #define LS_METRIC_THRESHOLDS 66 // of an area, with one below 0 and one above 1
 
 // Half of the places of an ls_metrics are for validation.
@@ -48,6 +57,11 @@ struct ls_metric_set {
         struct ls_count counts; // of others: what the graph has to count
         const struct ls_composed *composed; // of LS_METRIC_COMPOSED
         uint32_t slots[LS_METRIC_SUMS]; // where the count of each of its sums begins
+        double
+            limit; // of LS_METRIC_FBETA beta, of LS_METRIC_PRECISION_AT and its like that of the other
+        uint32_t classes;
+        enum ls_metric_average average;
+        uint32_t class_count, class_ids[LS_METRIC_CLASS_IDS]; // of LS_METRIC_UNION; 0: all
         // Of an area, in order, `counts` for each, which begin at `counts.slot` and have `step` floats between them.
         // 0: LS_METRIC_BUCKETS.
         uint32_t threshold_count, step;

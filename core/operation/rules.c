@@ -500,16 +500,17 @@ bool ls_shapes_of_position_loss(struct ls_shape_call *call)
 bool ls_shapes_of_metric(struct ls_shape_call *call)
 {
     const struct ls_op_attributes *attributes = call->attributes;
-    static const int64_t counts[LS_METRIC_FUNCTION_COUNT] = {2, 2, 2, 4, 0};
-    const bool buckets = attributes->function == LS_METRIC_BUCKETS;
+    const int64_t classes = last_dim(&call->inputs[0]), most = LS_METRIC_MOST_CLASSES;
+    const int64_t counts[LS_METRIC_FUNCTION_COUNT] = {
+        2, 2, 2, 4, 2 * (int64_t)attributes->count, classes * classes, classes * 3};
     if (!has_targets(call, true, true) || !has_weights(call, false))
         return false;
-    if ((buckets && attributes->count < 2) ||
+    if ((attributes->function == LS_METRIC_BUCKETS && attributes->count < 2) ||
         (attributes->function == LS_METRIC_TOP && attributes->count < 1))
         return refuse(call, "too few buckets or classes: %u", attributes->count);
-    call->outputs[0] = (struct ls_shape){
-        .ndims = 1,
-        .dims = {buckets ? 2 * (int64_t)attributes->count : counts[attributes->function]}};
+    if (attributes->function >= LS_METRIC_CLASSES && classes > most)
+        return refuse(call, "counts are of at most %lld classes", (long long)most);
+    call->outputs[0] = (struct ls_shape){.ndims = 1, .dims = {counts[attributes->function]}};
     return true;
 }
 

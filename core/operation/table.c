@@ -99,6 +99,8 @@ static const char *const metric_names[LS_METRIC_FUNCTION_COUNT] = {
     [LS_METRIC_TOP] = "top_k_accuracy",
     [LS_METRIC_CONFUSION] = "confusion",
     [LS_METRIC_BUCKETS] = "score_buckets",
+    [LS_METRIC_CLASSES] = "confusion_of_classes",
+    [LS_METRIC_EACH_CLASS] = "confusion_of_each_class",
 };
 
 static const char *const recurrent_names[LS_RECURRENT_COUNT] = {

@@ -499,8 +499,15 @@ enum ls_metric_function {
     // of the elements with t, then of those without: how many have p in each of `count` buckets;
     // the bucket of p is max(ceil(p (count - 1)) - 1, 0)
     LS_METRIC_BUCKETS = 4,
-    LS_METRIC_FUNCTION_COUNT = 5, // grows: a device refuses the numbers that it does not know
+    // for each class of targets, C rows: how many of its positions have their largest p (the first
+    // of equal ones) at each class; a label that is no class counts nowhere
+    LS_METRIC_CLASSES = 5,
+    // for each class, C rows: elements with p > threshold and t, p > threshold and not t, t only
+    LS_METRIC_EACH_CLASS = 6,
+    LS_METRIC_FUNCTION_COUNT = 7, // grows: a device refuses the numbers that it does not know
 };
+
+#define LS_METRIC_MOST_CLASSES 1024 // of LS_METRIC_CLASSES and LS_METRIC_EACH_CLASS
 
 // Functions of LS_OP_RECURRENT: `function` of the attributes. h is the state before the step, f the
 // activation, g the recurrent one, * element by element; p, q = h w (dropped states as said) and b

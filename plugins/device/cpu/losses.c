@@ -460,6 +460,34 @@ static void count_element(const struct ls_op_attributes *a, float p, float t, do
     }
 }
 
+static float target_of(const struct job *job, int64_t i, int64_t k)
+{
+    if (job->t)
+        return job->t[i * job->classes + k];
+    return job->classes == 1 ? (float)job->labels[i] : (float)(job->labels[i] == k);
+}
+
+// LS_METRIC_CLASSES
+static void count_confusion(const struct job *job, const float *p, int64_t i, double weight)
+{
+    const int64_t right = right_class(job, i);
+    int64_t best = 0;
+    for (int64_t k = 1; k < job->classes; k++)
+        best = p[k] > p[best] ? k : best;
+    if (right >= 0 && right < job->classes)
+        job->counts[right * job->classes + best] += weight;
+}
+
+// LS_METRIC_EACH_CLASS
+static void count_each(const struct job *job, const float *p, int64_t i, double weight)
+{
+    for (int64_t k = 0; k < job->classes; k++) {
+        const bool above = p[k] > job->a->threshold, is = target_of(job, i, k) > 0;
+        if (above || is)
+            job->counts[3 * k + (above ? (is ? 0 : 1) : 2)] += weight;
+    }
+}
+
 static void metric_rows(const void *context, const float *const *in, float *out, int64_t first,
                         int64_t rows)
 {
@@ -469,16 +497,17 @@ static void metric_rows(const void *context, const float *const *in, float *out,
     for (int64_t i = first; i < first + rows; i++) {
         const float *p = in[0] + (i - first) * job->classes;
         const double weight = (double)weight_at(job, i);
-        if (a->function == LS_METRIC_CATEGORICAL || a->function == LS_METRIC_TOP) {
+        switch (a->function) {
+        case LS_METRIC_CATEGORICAL:
+        case LS_METRIC_TOP:
             job->counts[0] += is_right(job, p, i) ? weight : 0.0;
             job->counts[1] += weight;
-            continue;
-        }
-        for (int64_t k = 0; k < job->classes; k++) {
-            const float t = job->t              ? job->t[i * job->classes + k]
-                            : job->classes == 1 ? (float)job->labels[i]
-                                                : (float)(job->labels[i] == k);
-            count_element(a, p[k], t, weight, job->counts);
+            break;
+        case LS_METRIC_CLASSES: count_confusion(job, p, i, weight); break;
+        case LS_METRIC_EACH_CLASS: count_each(job, p, i, weight); break;
+        default:
+            for (int64_t k = 0; k < job->classes; k++)
+                count_element(a, p[k], target_of(job, i, k), weight, job->counts);
         }
     }
 }

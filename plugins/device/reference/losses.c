@@ -366,6 +366,30 @@ static void count_element(const struct ls_op_attributes *a, double p, double t, 
     }
 }
 
+static int64_t largest_prediction(const struct position *at)
+{
+    int64_t best = 0;
+    for (int64_t i = 1; i < at->classes; i++)
+        if (at->p[i] > at->p[best])
+            best = i;
+    return best;
+}
+
+// Whether the function counts by classes, and has counted this position.
+static bool count_classes(const struct ls_op_attributes *a, const struct position *at,
+                          double weight, double *counts)
+{
+    const int64_t right = largest_target(at);
+    if (a->function == LS_METRIC_CLASSES && right >= 0 && right < at->classes)
+        counts[right * at->classes + largest_prediction(at)] += weight;
+    for (int64_t k = 0; a->function == LS_METRIC_EACH_CLASS && k < at->classes; k++) {
+        const bool above = at->p[k] > a->threshold, is = target_of(at, k) > 0;
+        if (above || is)
+            counts[3 * k + (above ? (is ? 0 : 1) : 2)] += weight;
+    }
+    return a->function == LS_METRIC_CLASSES || a->function == LS_METRIC_EACH_CLASS;
+}
+
 // predictions, targets, [weights] -> counts
 static void metric_run(const struct reference_call *call)
 {
@@ -383,7 +407,8 @@ static void metric_run(const struct reference_call *call)
             counts[1] += weight;
             continue;
         }
-        for (int64_t k = 0; k < s.classes; k++)
+        const bool done = count_classes(a, &at, weight, counts);
+        for (int64_t k = 0; !done && k < s.classes; k++)
             count_element(a, (double)at.p[k], target_of(&at, k), weight, counts);
     }
 }

@@ -154,7 +154,7 @@ static const struct {
     const char *name;
     uint32_t function, count;
     bool labels;
-    int64_t counts;
+    int64_t counts; // -1: for each pair of classes, -3: three for each class
 } metrics[] = {
     {"binary", LS_METRIC_BINARY, 0, false, 2},
     {"categorical", LS_METRIC_CATEGORICAL, 0, false, 2},
@@ -165,6 +165,10 @@ static const struct {
     {"confusion of labels", LS_METRIC_CONFUSION, 0, true, 4},
     {"200 buckets", LS_METRIC_BUCKETS, 200, false, 400},
     {"5000 buckets", LS_METRIC_BUCKETS, 5000, false, 10000},
+    {"classes", LS_METRIC_CLASSES, 0, false, -1},
+    {"classes of labels", LS_METRIC_CLASSES, 0, true, -1},
+    {"each class", LS_METRIC_EACH_CLASS, 0, false, -3},
+    {"each class of labels", LS_METRIC_EACH_CLASS, 0, true, -3},
 };
 
 static void add_targets(struct ls_device_case *c, size_t shape, bool labels,
@@ -290,7 +294,9 @@ static void metric_case(struct ls_device_suite *suite, size_t which, size_t shap
     add_targets(&c, shape, metrics[which].labels, LS_DEVICE_TIES);
     if (weighted)
         add_position_weights(&c, shape);
-    ls_device_case_output(&c, LS_DEVICE_PLAIN, LS_DEVICE_DESC(LS_F32, metrics[which].counts),
+    const int64_t said = metrics[which].counts, classes = classes_of(shape);
+    const int64_t counts = said > 0 ? said : said == -1 ? classes * classes : classes * 3;
+    ls_device_case_output(&c, LS_DEVICE_PLAIN, LS_DEVICE_DESC(LS_F32, counts),
                           weighted ? LS_DEVICE_SUM : LS_DEVICE_EXACT);
     ls_device_case_run(suite, &c);
 }

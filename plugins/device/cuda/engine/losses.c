@@ -52,7 +52,7 @@ static const char *check_losses(struct ls_kernel *kernel, int64_t count, int64_t
     const uint32_t function = kernel->request.attributes.function;
     const bool metric = kernel->request.op == LS_OP_METRIC;
     const bool labels = cuda_input_desc(kernel, 1)->dtype == LS_I32;
-    if (function >= (metric ? LS_METRIC_FUNCTION_COUNT : LS_LOSS_FUNCTION_COUNT))
+    if (function >= (metric ? LS_METRIC_CLASSES : LS_LOSS_FUNCTION_COUNT))
         return "it does not know this function";
     if (!metric && labels != (function == LS_LOSS_SPARSE))
         return "labels are for the sparse loss only";
