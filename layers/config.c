@@ -419,16 +419,12 @@ void ls_config_data_format(struct ls_config *config)
     const char *format = json_string_value(value);
     char text[SHOWN];
 
-    if (!value || json_is_null(value) || (format && strcmp(format, "channels_last") == 0))
+    if (!value || json_is_null(value) ||
+        (format && (strcmp(format, "channels_last") == 0 || strcmp(format, "channels_first") == 0)))
         return;
-    if (format && strcmp(format, "channels_first") == 0)
-        ls_config_fail(
-            config, "data_format",
-            "channels_first is not supported; set it to \"channels_last\" and give the model "
-            "examples of (rows, columns, channels)");
-    else
-        ls_config_fail(config, "data_format", "expected \"channels_last\", got %s",
-                       ls_json_text(value, text, sizeof(text)));
+    ls_config_fail(config, "data_format",
+                   "expected \"channels_last\" or \"channels_first\", got %s",
+                   ls_json_text(value, text, sizeof(text)));
 }
 
 void ls_config_null(struct ls_config *config, const char *key)

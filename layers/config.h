@@ -80,7 +80,7 @@ uint32_t ls_config_choice(struct ls_config *config, const char *key, const char 
                           uint32_t missing);
 // padding: whether it is "same" rather than "valid", in any case of letters.
 bool ls_config_padding_same(struct ls_config *config);
-// data_format: refuses channels_first.
+// data_format: whether it is one. ls_layer_build sees to it that `build` gets channels last.
 void ls_config_data_format(struct ls_config *config);
 // Refuses any value but null.
 void ls_config_null(struct ls_config *config, const char *key);

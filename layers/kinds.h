@@ -62,6 +62,11 @@ struct ls_inner_layer ls_config_inner(struct ls_config *config, const char *key,
 // MaxPooling2D. Other names stay as they are.
 const char *ls_layer_class(const char *name);
 
+// Calls `build` of the layer. With data_format "channels_first", which layers of Keras have for images
+// and sequences, its first input and its outputs are transposed, so that `build` knows one order.
+LS_STATUS ls_layer_build(struct ls_graph *graph, const struct ls_layer_call *call,
+                         struct ls_tensor **outputs);
+
 // Axes that a configuration names, one or a list, as bits; none is the first. 0: refused.
 uint32_t ls_config_axes(struct ls_config *config, const char *key, const struct ls_tensor *x);
 // The sum (function) over axes that are bits, which stay as dimensions of size 1.

@@ -74,6 +74,9 @@ static enum ls_status worse(enum ls_status a, enum ls_status b)
 // ---- One layer ----
 
 #define PREPROCESSING "change the data before training, and remove the layer"
+#define PYTHON_CODE \
+    "it has Python code inside; make it of the layers of docs/keras-names.md, or a plugin"
+#define STRINGS "strings are not supported; make numbers of them before training"
 
 // What to do without a layer of Keras. The first that begins a class's name counts.
 static const struct {
@@ -83,6 +86,19 @@ static const struct {
     {"CuDNN", "it is Keras 1's; make the model with LSTM or GRU"},
     {"Lambda", "a file does not hold Python code; write it with operators and keras.ops, see "
                "docs/models.md"},
+    {"FlaxLayer", PYTHON_CODE},
+    {"JaxLayer", PYTHON_CODE},
+    {"TFSMLayer", PYTHON_CODE},
+    {"TorchModuleWrapper", PYTHON_CODE},
+    {"Wrapper", PYTHON_CODE},
+    {"Pipeline", "put its layers into the model one by one"},
+    {"StringLookup", STRINGS},
+    {"TextVectorization", STRINGS},
+    {"Hashing", STRINGS},
+    {"HashedCrossing", STRINGS},
+    {"MelSpectrogram", "sound is made into spectrograms before training; give the model these"},
+    {"STFTSpectrogram", "sound is made into spectrograms before training; give the model these"},
+    {"MaxNumBoundingBoxes", "bounding boxes are not supported; remove the layer"},
     {"Random", PREPROCESSING},
 };
 
@@ -373,7 +389,7 @@ static enum ls_status build_layer(const struct run *run, struct use *use)
     };
     const uint32_t first = graph->parameter_count;
     graph->compute = computes_in(run->builder, layer->kind, c.object);
-    status = layer->kind->build(graph, &call, use->outputs);
+    status = ls_layer_build(graph, &call, use->outputs);
     status = status ? status : c.status;
     if (!status && call.inputs)
         status = pass_mask(graph, layer->kind, use);

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pieces that several layers are composed of: axes of a configuration, sums over them, other orders
-// of dimensions, vectors of length 1.
+// of dimensions, channels first, vectors of length 1.
 #include "layers/kinds.h"
+
+#include <string.h>
 
 uint32_t ls_config_axes(struct ls_config *config, const char *key, const struct ls_tensor *x)
 {
@@ -62,4 +64,48 @@ enum ls_status ls_add_unit(struct ls_graph *graph, uint32_t axes, double least, 
     if (!status)
         status = ls_graph_add(graph, LS_OP_FUNCTION, &root, &norm, 1, NULL, &norm);
     return status ? status : ls_add_pair(graph, LS_PAIR_DIVIDE, x, norm, out);
+}
+
+// ---- Channels first ----
+
+// (B, C, ...) -> (B, ..., C), or back
+static enum ls_status move_channels(struct ls_graph *graph, bool to_last, struct ls_tensor *x,
+                                    struct ls_tensor **out)
+{
+    const int32_t last = (int32_t)x->shape.ndims - 1;
+    int32_t order[LS_MAX_DIMS] = {0};
+    for (int32_t i = 1; i <= last; i++)
+        order[i] = to_last ? (i == last ? 1 : i + 1) : (i == 1 ? last : i - 1);
+    return ls_add_transposition(graph, order, x, out);
+}
+
+static bool has_channels_first(const struct ls_layer_call *call)
+{
+    const char *format = json_string_value(json_object_get(call->config, "data_format"));
+    if (!format || strcmp(format, "channels_first") != 0 || !call->inputs ||
+        call->inputs[0]->shape.ndims < 3)
+        return false;
+    for (size_t i = 0; ls_layer_kinds[i]; i++) // a layer of the user's own may mean something else
+        if (ls_layer_kinds[i] == call->kind)
+            return true;
+    return false;
+}
+
+enum ls_status ls_layer_build(struct ls_graph *graph, const struct ls_layer_call *call,
+                              struct ls_tensor **outputs)
+{
+    struct ls_layer_call moved = *call;
+    struct ls_tensor *inputs[LS_LAYER_INPUTS];
+
+    if (!has_channels_first(call))
+        return call->kind->build(graph, call, outputs);
+    memcpy(inputs, call->inputs, call->input_count * sizeof(inputs[0]));
+    moved.inputs = inputs;
+    enum ls_status status = move_channels(graph, true, call->inputs[0], &inputs[0]);
+    if (!status)
+        status = call->kind->build(graph, &moved, outputs);
+    for (uint32_t i = 0; i < LS_LAYER_OUTPUTS && outputs[i] && !status; i++)
+        if (outputs[i]->shape.ndims == inputs[0]->shape.ndims)
+            status = move_channels(graph, false, outputs[i], &outputs[i]);
+    return status;
 }

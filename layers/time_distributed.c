@@ -56,6 +56,11 @@ static const struct ls_layer_kind *const of_steps[] = {
     &ls_layer_prelu,
     &ls_layer_layer_normalization,
     &ls_layer_group_normalization,
+    &ls_layer_conv1d_transpose,
+    &ls_layer_depthwise_conv1d,
+    &ls_layer_separable_conv1d,
+    &ls_layer_unit_normalization,
+    &ls_layer_spatial_dropout1d,
     &ls_layer_spatial_dropout2d,
     &ls_layer_rescaling,
     &ls_layer_simple_rnn,
@@ -126,7 +131,7 @@ static enum ls_status call_step(struct ls_graph *graph, struct ls_layer_call *in
 
     inner->inputs = &step;
     if (!status)
-        status = inner->kind->build(graph, inner, made);
+        status = ls_layer_build(graph, inner, made);
     if (!status && made[1])
         status = ls_graph_fail(graph, x, "layer: it has several outputs, but one is expected");
     return status ? status : as_step(graph, made[0], out);

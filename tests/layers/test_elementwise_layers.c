@@ -129,7 +129,7 @@ static const char *const refused[][2] = {
     {ROWS LAYER("UpSampling1D", ", 'size': 0"), "size: expected an integer from 1"},
     {ROWS LAYER("RepeatVector", ", 'n': 2"), "expected 2 dimensions: batch, elements"},
     {ROWS LAYER("RepeatVector", ""), "n: expected"},
-    {IMAGE LAYER("GlobalMaxPooling2D", ", 'data_format': 'channels_first'"), "data_format"},
+    {IMAGE LAYER("GlobalMaxPooling2D", ", 'data_format': 'first'"), "data_format"},
     {IMAGE LAYER("ZeroPadding2D", ", 'padding': -1"), "padding: expected an integer from 0 to"},
     {IMAGE LAYER("ZeroPadding2D", ", 'padding': [1, 2, 3]"), "padding: expected an integer from 0"},
     {IMAGE LAYER("ZeroPadding2D", ", 'padding': [[1, 2], [3]]"), "or two lists of two, got"},
