@@ -44,6 +44,12 @@ bool ls_is_image(const struct ls_graph *graph, const struct ls_tensor *x);
 LS_STATUS ls_add_fitted(struct ls_graph *graph, uint32_t function, const int64_t to[2],
                         struct ls_tensor *x, struct ls_tensor **out);
 
+extern const struct ls_layer_kind ls_layer_max_pooling3d, ls_layer_average_pooling3d,
+    ls_layer_global_max_pooling3d, ls_layer_global_average_pooling3d,
+    ls_layer_adaptive_average_pooling1d, ls_layer_adaptive_max_pooling1d,
+    ls_layer_adaptive_average_pooling2d, ls_layer_adaptive_max_pooling2d,
+    ls_layer_adaptive_average_pooling3d, ls_layer_adaptive_max_pooling3d, ls_layer_zero_padding3d,
+    ls_layer_cropping3d, ls_layer_up_sampling3d;
 // The mask of a call: its argument `mask`, by name or at this position, which functional models of
 // Keras 3 have, else that of its only input, for Keras passes none by itself where there are
 // several; NULL: none.
