@@ -32,7 +32,7 @@ READ_OTHERWISE = {"padding": "str", "recurrent_activation": NAMED, "data_format"
                   "target_shape": "Sequence[int]", "dims": "Sequence[int]", "name": "str", "trainable": "bool",
                   "dtype": NAMED}
 # Where a layer means something else by the name.
-OF_LAYERS = {("ZeroPadding1D", "padding"): READ["ends"], ("ZeroPadding2D", "padding"): READ["borders"],
+OF_LAYERS = {("ZeroPadding3D", "padding"): READ["borders"], ("Cropping3D", "cropping"): READ["borders"], ("ZeroPadding1D", "padding"): READ["ends"], ("ZeroPadding2D", "padding"): READ["borders"],
              ("BatchNormalization", "axis"): SIZES, ("LayerNormalization", "axis"): SIZES}
 
 
@@ -63,7 +63,7 @@ class Layers:
             for name, summary in re.findall(r'^    MERGE\("(\w+)", "([^"]*)"', text, re.M):
                 self.options[name], self.summaries[name] = list(lists["keys"]), summary
         must = re.compile(r'ls_config_integer\(\s*&?\w+,\s*"(\w+)",[^;]*?LS_CONFIG_NONE\)', re.S)
-        self.must = {key for text in texts.values() for key in must.findall(text)} | {"kernel_size", "rate", "stddev", "target_shape", "dims", "axes", "equation", "output_shape", "layer", "cell"}
+        self.must = {key for text in texts.values() for key in must.findall(text)} | {"kernel_size", "rate", "stddev", "target_shape", "dims", "axes", "equation", "output_shape", "output_size", "layer", "cell"}
 
     @staticmethod
     def lists(text):

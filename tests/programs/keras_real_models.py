@@ -27,6 +27,11 @@ class RealModels(ProgramTest):
         row = done.stdout.splitlines()[-1]
         self.assertTrue(row.startswith(f"| {os.path.basename(name)} |") and row.count("|") == 7 and "!" not in row, row)
 
+    def test_the_names_of_the_page_are_those_of_keras(self):
+        script = os.path.join(os.environ["LOCKSTEP_SOURCE"], "lab", "pages", "keras_names.py")
+        done = subprocess.run([PYTHON, script, "--keras"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=600)
+        self.assertEqual(done.returncode, 0, done.stdout)
+
     def test_models_are_as_near_to_keras_as_its_backends_to_each_other(self):
         for name in [name for name in os.environ.get("KERAS_MODELS", "").split(",") if name] or MODELS:
             with self.subTest(name):

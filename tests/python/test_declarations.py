@@ -70,6 +70,16 @@ class Declarations(ProgramTest):
             self.assertEqual(["--" + name.replace("_", "-") for name, _ in python_stubs.table_of(path)], said.strip().split(", "), command)
         self.assertRegex(stubs["model.pyi"], r"def fit\(.*, microbatches: Optional\[int\]=\.\.\.")
 
+    def test_the_page_of_names_is_what_the_sources_say(self):
+        import keras_names
+
+        with open(keras_names.PAGE, encoding="utf-8") as file:
+            self.assertEqual(file.read(), keras_names.page(), f"run {keras_names.SELF}")
+        answers = {name: (answer, why) for name, answer, why in keras_names.rows_of_layers()}
+        self.assertEqual(answers["MaxPool2D"], ("yes", "as `MaxPooling2D`"))
+        self.assertEqual(answers["LSTM"][0], "yes")
+        self.assertIn("Python code", answers["Lambda"][1])
+
     def test_the_reference_is_what_the_generator_makes(self):
         import ast
 
