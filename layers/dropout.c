@@ -6,28 +6,6 @@
 
 static const char *const keys[] = {"rate", "seed", "noise_shape", NULL};
 
-void ls_config_noise_shape(struct ls_config *config, const struct ls_tensor *input, int32_t *axes)
-{
-    const json_t *list = json_object_get(config->object, "noise_shape");
-    char text[64];
-
-    if (!list || json_is_null(list) || !input)
-        return;
-    bool right =
-        json_array_size(list) == input->shape.ndims && json_is_null(json_array_get(list, 0));
-    for (uint32_t i = 1; right && i < input->shape.ndims; i++) {
-        const json_t *size = json_array_get(list, i);
-        const bool own = json_is_null(size) || json_integer_value(size) == input->shape.dims[i];
-        right = own || (json_is_integer(size) && json_integer_value(size) == 1);
-        axes[i] = !own;
-    }
-    if (!right)
-        ls_config_fail(config, "noise_shape",
-                       "expected null, or a list of null (the batch) and %u sizes, each null, 1 or "
-                       "that of the input, got %s",
-                       input->shape.ndims - 1, ls_json_text(list, text, sizeof(text)));
-}
-
 static enum ls_status build(struct ls_graph *graph, const struct ls_layer_call *call,
                             struct ls_tensor **outputs)
 {

@@ -14,29 +14,6 @@ static const char *const noise_keys[] = {"stddev", "seed", NULL};
 static const char *const gaussian_keys[] = {"rate", "seed", NULL};
 static const char *const alpha_keys[] = {"rate", "seed", "noise_shape", NULL};
 
-double ls_config_rate(struct ls_config *config, const char *key)
-{
-    const double rate = ls_config_number(config, key, 0, 1, 0);
-    if (!json_object_get(config->object, key))
-        ls_config_fail(config, key, "expected a number from 0 to 1, got nothing");
-    if ((float)rate >= 1)
-        ls_config_fail(config, key, "1 would drop everything; expected a number below 1");
-    return rate;
-}
-
-enum ls_status ls_add_random(struct ls_graph *graph, uint32_t op, double rate, bool inference,
-                             struct ls_op_attributes attributes, struct ls_tensor *x,
-                             struct ls_tensor **out)
-{
-    if ((float)rate == 0 || inference) {
-        *out = x;
-        return LS_OK;
-    }
-    attributes.rate = (float)rate;
-    attributes.key = graph->dropout_count++;
-    return ls_graph_add(graph, op, &attributes, &x, 1, NULL, out);
-}
-
 // One draw for each example and channel, whatever the number of dimensions between them.
 static enum ls_status spatial_dropout(struct ls_graph *graph, const struct ls_layer_call *call,
                                       uint32_t ndims, const char *dimensions,

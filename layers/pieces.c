@@ -82,13 +82,8 @@ static enum ls_status move_channels(struct ls_graph *graph, bool to_last, struct
 static bool has_channels_first(const struct ls_layer_call *call)
 {
     const char *format = json_string_value(json_object_get(call->config, "data_format"));
-    if (!format || strcmp(format, "channels_first") != 0 || !call->inputs ||
-        call->inputs[0]->shape.ndims < 3)
-        return false;
-    for (size_t i = 0; ls_layer_kinds[i]; i++) // a layer of the user's own may mean something else
-        if (ls_layer_kinds[i] == call->kind)
-            return true;
-    return false;
+    return format && strcmp(format, "channels_first") == 0 && call->inputs && !call->kind->own &&
+           call->inputs[0]->shape.ndims > 2; // a layer of the user's own may mean something else
 }
 
 enum ls_status ls_layer_build(struct ls_graph *graph, const struct ls_layer_call *call,

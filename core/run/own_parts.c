@@ -164,6 +164,7 @@ static enum ls_status open_layer(struct parts *parts, const char *name, struct o
                                          .least_inputs = interface->least_inputs,
                                          .most_inputs = interface->most_inputs,
                                          .keys = keys,
+                                         .own = true,
                                          .build = build_layer},
                                 .loader = parts->loader,
                                 .plugin = opened,

@@ -75,7 +75,7 @@ def advice():
 
 def rows_of_layers():
     known = {**dict(re.findall(r'RECURRENT\("(\w+)", "([^"]*)"', read("layers", "recurrent.c"))), **python_stubs.Layers().summaries}
-    aliases = dict(re.findall(r'\{"(\w+)", "(\w+)"\}', re.search(r"aliases\[\]\[2\] = \{(.*?)^\};", read("layers", "kinds.c"), re.S | re.M)[1]))
+    aliases = dict(re.findall(r'\{"(\w+)", "(\w+)"\}', re.search(r"aliases\[\]\[2\] = \{(.*?)^\};", read("layers", "aliases.c"), re.S | re.M)[1]))
     refused = advice()
     for name in LAYERS:
         kind = aliases.get(name, name)
