@@ -21,7 +21,6 @@ static const char *const aliases[][2] = {
     {"GlobalMaxPool1D", "GlobalMaxPooling1D"},
     {"GlobalMaxPool2D", "GlobalMaxPooling2D"},
     {"GlobalMaxPool3D", "GlobalMaxPooling3D"},
-    {"GroupQueryAttention", "GroupedQueryAttention"},
     {"MaxPool1D", "MaxPooling1D"},
     {"MaxPool2D", "MaxPooling2D"},
     {"MaxPool3D", "MaxPooling3D"},

@@ -5,7 +5,6 @@
 #include "layers/functional.h"
 
 #include "layers.h"
-#include "layers/kinds.h"
 #include "layers/model_json.h"
 
 #include "core/base/log.h"
@@ -329,9 +328,9 @@ static json_t *history_of(const struct ls_symbol *symbol, uint32_t own)
 static json_t *node_of(const struct call *call)
 {
     // These take their tensors one by one, all other layers as a list.
-    const char *class_name = ls_layer_class(call->part->class_name);
+    const char *class_name = call->part->class_name;
     const bool apart = strcmp(class_name, "MultiHeadAttention") == 0 ||
-                       strcmp(class_name, "GroupedQueryAttention") == 0;
+                       strcmp(class_name, "GroupQueryAttention") == 0;
     json_t *list = json_array(), *args = list;
     int failed = !list;
 

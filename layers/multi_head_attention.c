@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // MultiHeadAttention: queries, keys and values are projected into heads, each head attends by
 // itself, and the heads are projected to the output. The four projections are dense layers, whose
-// kernels Keras has as (inputs, heads, size). GroupedQueryAttention has fewer heads of keys and
+// kernels Keras has as (inputs, heads, size). GroupQueryAttention has fewer heads of keys and
 // values than of queries, and each is for several of these.
 #include "layers/convolution.h"
 
@@ -244,7 +244,7 @@ static enum ls_status build(struct ls_graph *graph, const struct ls_layer_call *
     return status ? status : attend(graph, call, &o, causal, &inputs[0]->shape, heads, outputs);
 }
 
-// ---- GroupedQueryAttention ----
+// ---- GroupQueryAttention ----
 
 // Each of the heads (B, S, fewer, size) `times` in a row: times a one for each, by broadcasting.
 static enum ls_status repeat_heads(struct ls_graph *graph, const char *name, int64_t times,
@@ -319,7 +319,7 @@ const struct ls_layer_kind ls_layer_multi_head_attention = {
 };
 
 const struct ls_layer_kind ls_layer_grouped_query_attention = {
-    .class_name = "GroupedQueryAttention",
+    .class_name = "GroupQueryAttention",
     .summary = "attention of heads that share keys and values",
     .mask = LS_MASK_REFUSED,
     .least_inputs = 2,

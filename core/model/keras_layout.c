@@ -25,10 +25,10 @@ static const struct {
     {"MultiHeadAttention", "key", "key_dense"},
     {"MultiHeadAttention", "value", "value_dense"},
     {"MultiHeadAttention", "attention_output", "output_dense"},
-    {"GroupedQueryAttention", "query", "query_dense"},
-    {"GroupedQueryAttention", "key", "key_dense"},
-    {"GroupedQueryAttention", "value", "value_dense"},
-    {"GroupedQueryAttention", "attention_output", "output_dense"},
+    {"GroupedQueryAttention", "query", "_query_dense"},
+    {"GroupedQueryAttention", "key", "_key_dense"},
+    {"GroupedQueryAttention", "value", "_value_dense"},
+    {"GroupedQueryAttention", "attention_output", "_output_dense"},
     {"SimpleRNN", "simple_rnn_cell", "cell"},
     {"LSTM", "lstm_cell", "cell"},
     {"GRU", "gru_cell", "cell"},
@@ -86,7 +86,10 @@ static const json_t *layers_of(const json_t *model)
 static const char *class_of(const json_t *layer)
 {
     const char *name = json_string_value(json_object_get(layer, "class_name"));
-    return name ? name : "";
+    if (!name)
+        return "";
+    // The class is called otherwise than Keras exports it, and the groups are called after it.
+    return strcmp(name, "GroupQueryAttention") == 0 ? "GroupedQueryAttention" : name;
 }
 
 // What Keras 3 calls an operation is no layer, and not counted as one.
