@@ -76,7 +76,7 @@ void ls_add_regularizers(struct ls_graph *graph, const json_t *config, uint32_t 
 
 // ---- Activities ----
 
-// As Keras 3: all elements of the batch are added up. It is only called several times, on other
+// As Keras 3: the mean over the examples of what all of its elements add. It is only called several times, on other
 // tensors, or adds up what several layers ask for.
 static enum ls_status add_activity(const struct ls_graph *graph, struct ls_tensor *output, float l1,
                                    float l2)

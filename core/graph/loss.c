@@ -5,6 +5,7 @@
 #include "core/base/log.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #define KERAS_EPSILON 1e-7f // keras.config.epsilon()
@@ -334,6 +335,20 @@ static enum ls_status add_penalty(struct ls_graph *graph, struct ls_tensor *pred
     return ls_graph_append_operation(graph, &operation);
 }
 
+// The sum over all examples already has a part of each of them, so the operation is asked for one
+// example. The loss then has the mean of the parts, whatever the shares of a batch, as in Keras,
+// which divides by the batch.
+static enum ls_status add_activity_penalty(struct ls_graph *graph, struct ls_tensor *activity)
+{
+    const struct ls_shape one = {.ndims = 1, .dims = {1}};
+    struct ls_tensor *example;
+    char name[32];
+
+    snprintf(name, sizeof(name), "example_%u", activity->id);
+    const enum ls_status status = ls_graph_constant(graph, name, &one, 1, &example);
+    return status ? status : add_penalty(graph, example, activity);
+}
+
 // Finds what the loss of an output is computed of, and adds its labels.
 static enum ls_status begin_term(struct ls_graph *graph, const struct ls_loss *loss,
                                  uint32_t output, struct term *out)
@@ -408,8 +423,13 @@ enum ls_status ls_graph_add_losses(struct ls_graph *graph, const struct ls_loss 
             graph, &terms[0], terms[0].loss->composed ? NULL : graph->label_of[terms[0].output]);
     else if (!status)
         status = add_total(graph, terms, found);
-    const uint32_t tensors = graph->tensor_count; // penalties add none
-    for (uint32_t i = 0; i < tensors && !status; i++)
-        status = add_penalty(graph, terms[0].predictions, graph->tensors[i]);
+    const uint32_t tensors = graph->tensor_count; // of the layers, and of the loss
+    for (uint32_t i = 0; i < tensors && !status; i++) {
+        struct ls_tensor *tensor = graph->tensors[i];
+        if (tensor->role == LS_ROLE_PARAMETER)
+            status = add_penalty(graph, terms[0].predictions, tensor);
+        else if (tensor->l1 > 0 || tensor->l2 > 0)
+            status = add_activity_penalty(graph, tensor);
+    }
     return !status && found < count ? freeze_unread(graph) : status;
 }

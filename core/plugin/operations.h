@@ -181,8 +181,9 @@ enum ls_op {
     // dalpha is the sum of x dy over all x < 0 that share the value
     LS_OP_PRELU_BACKWARD = 50,
     // x (B,...), of which only B counts, w -> sums: B (l1 sum(|w|) + l2 sum(w^2)), 0, 0, 0; w may
-    // have any layout. This is what a regularized variable, or what a layer makes of the B examples,
-    // adds to their losses: requests ask to add to sums. The order of additions does not depend on the number of threads.
+    // have any layout. This is what a regularized variable adds to the losses of B examples: requests
+    // ask to add to sums. Where w is what a layer makes of the examples, x has one. The order of
+    // additions does not depend on the number of threads.
     LS_OP_PENALTY = 51,
     // x, w -> dw = (l1 sign(w) + 2 l2 w) times B record->gradient_scale; the sign of 0 is 0
     LS_OP_PENALTY_BACKWARD = 52,
