@@ -1,0 +1,447 @@
+// SPDX-License-Identifier: Apache-2.0
+// Operations over flat ranges: the optimizers' updates, clipping, averages of weights, and what they need to know of a gradient.
+// Arithmetic as in keras.optimizers; factors that depend on the step alone are computed in float64.
+#include "plugins/device/pjrt/operations.h"
+
+#include <math.h>
+
+// ---- Factors: scalars F64 ----
+
+static struct hlo_value scalar(struct hlo *h, double value)
+{
+    return hlo_constant(h, LS_F64, (struct hlo_shape){0}, value);
+}
+
+static struct hlo_value rate_of(struct pjrt_call *call)
+{
+    return hlo_convert(call->h, PJRT_RECORD(call, learning_rate, LS_F32), LS_F64);
+}
+
+static struct hlo_value update_number(struct pjrt_call *call)
+{
+    return hlo_convert(call->h, PJRT_RECORD(call, update, HLO_U64), LS_F64);
+}
+
+// 1 - beta^t
+static struct hlo_value left(struct pjrt_call *call, float beta)
+{
+    struct hlo *h = call->h;
+    const struct hlo_value power =
+        hlo_binary(h, "power", scalar(h, (double)beta), update_number(call));
+    return hlo_subtract(h, scalar(h, 1), power);
+}
+
+// x times a factor, rounded to float32
+static struct hlo_value times(struct hlo *h, struct hlo_value factor, struct hlo_value x)
+{
+    return hlo_multiply(h, hlo_spread(h, hlo_convert(h, factor, LS_F32), x.shape), x);
+}
+
+// lr sqrt(1 - b2^t) / (1 - b1^t)
+static struct hlo_value adam_rate(struct pjrt_call *call)
+{
+    struct hlo *h = call->h;
+    const struct ls_op_attributes *a = call->attributes;
+    return hlo_divide(h, hlo_multiply(h, rate_of(call), hlo_unary(h, "sqrt", left(call, a->beta2))),
+                      left(call, a->beta1));
+}
+
+// ---- States ----
+
+// s + (x - s) (1 - beta)
+static struct hlo_value moved(struct hlo *h, struct hlo_value s, struct hlo_value x, float beta)
+{
+    return hlo_add(h, s, hlo_scaled(h, hlo_subtract(h, x, s), 1 - (double)beta));
+}
+
+// beta s + (1 - beta) x
+static struct hlo_value decayed(struct hlo *h, struct hlo_value s, struct hlo_value x, float beta)
+{
+    return hlo_add(h, hlo_scaled(h, s, (double)beta), hlo_scaled(h, x, 1 - (double)beta));
+}
+
+static struct hlo_value squared(struct hlo *h, struct hlo_value x)
+{
+    return hlo_multiply(h, x, x);
+}
+
+// Where an update keeps its states: old and outputs of the call from `first` on.
+struct states {
+    struct hlo_value *old, *new;
+};
+
+static struct states states_of(struct pjrt_call *call, uint32_t first)
+{
+    return (struct states){call->old + first, call->outputs + first};
+}
+
+static void move_moments(struct pjrt_call *call, const struct states *s, struct hlo_value g)
+{
+    s->new[0] = moved(call->h, s->old[0], g, call->attributes->beta1);
+    s->new[1] = moved(call->h, s->old[1], squared(call->h, g), call->attributes->beta2);
+}
+
+static struct hlo_value root_plus(struct pjrt_call *call, struct hlo_value v)
+{
+    return hlo_plus(call->h, hlo_unary(call->h, "sqrt", v), (double)call->attributes->epsilon);
+}
+
+static struct hlo_value root_of_sum(struct pjrt_call *call, struct hlo_value v)
+{
+    return hlo_unary(call->h, "sqrt", hlo_plus(call->h, v, (double)call->attributes->epsilon));
+}
+
+// ---- Each optimizer: what w loses ----
+
+static struct hlo_value sgd(struct pjrt_call *call, const struct states *s, uint32_t states,
+                            struct hlo_value g)
+{
+    struct hlo *h = call->h;
+    const double momentum = (double)call->attributes->momentum;
+    const struct hlo_value step = times(h, rate_of(call), g);
+    if (states == 0)
+        return step;
+    s->new[0] = hlo_subtract(h, hlo_scaled(h, s->old[0], momentum), step);
+    if (!call->attributes->nesterov)
+        return hlo_unary(h, "negate", s->new[0]);
+    return hlo_subtract(h, step, hlo_scaled(h, s->new[0], momentum));
+}
+
+static struct hlo_value adam(struct pjrt_call *call, const struct states *s, struct hlo_value g,
+                             bool largest)
+{
+    struct hlo *h = call->h;
+    move_moments(call, s, g);
+    if (largest)
+        s->new[2] = hlo_maximum(h, s->old[2], s->new[1]);
+    return hlo_divide(h, times(h, adam_rate(call), s->new[0]),
+                      root_plus(call, s->new[largest ? 2 : 1]));
+}
+
+static struct hlo_value rmsprop(struct pjrt_call *call, const struct states *s, struct hlo_value g,
+                                bool centered)
+{
+    struct hlo *h = call->h;
+    const struct ls_op_attributes *a = call->attributes;
+    const uint32_t m = centered ? 2 : 1;
+    s->new[0] = decayed(h, s->old[0], squared(h, g), a->beta2);
+    struct hlo_value v = s->new[0];
+    if (centered) {
+        s->new[1] = decayed(h, s->old[1], g, a->beta2);
+        v = hlo_subtract(h, v, squared(h, s->new[1]));
+    }
+    const struct hlo_value step = hlo_divide(h, times(h, rate_of(call), g), root_of_sum(call, v));
+    if (a->momentum <= 0)
+        return step;
+    return s->new[m] = hlo_add(h, hlo_scaled(h, s->old[m], (double)a->momentum), step);
+}
+
+static struct hlo_value adagrad(struct pjrt_call *call, const struct states *s, struct hlo_value g)
+{
+    struct hlo *h = call->h;
+    s->new[0] = hlo_add(h, s->old[0], squared(h, g));
+    return hlo_divide(h, times(h, rate_of(call), g), root_of_sum(call, s->new[0]));
+}
+
+static struct hlo_value adadelta(struct pjrt_call *call, const struct states *s, struct hlo_value g)
+{
+    struct hlo *h = call->h;
+    const float beta = call->attributes->beta2;
+    s->new[0] = decayed(h, s->old[0], squared(h, g), beta);
+    const struct hlo_value step = hlo_divide(h, hlo_multiply(h, g, root_of_sum(call, s->old[1])),
+                                             root_of_sum(call, s->new[0]));
+    s->new[1] = decayed(h, s->old[1], squared(h, step), beta);
+    return times(h, rate_of(call), step);
+}
+
+static struct hlo_value adamax(struct pjrt_call *call, const struct states *s, struct hlo_value g)
+{
+    struct hlo *h = call->h;
+    const struct ls_op_attributes *a = call->attributes;
+    s->new[0] = moved(h, s->old[0], g, a->beta1);
+    s->new[1] = hlo_maximum(h, hlo_scaled(h, s->old[1], (double)a->beta2), hlo_unary(h, "abs", g));
+    const struct hlo_value factor = hlo_divide(h, rate_of(call), left(call, a->beta1));
+    return hlo_divide(h, times(h, factor, s->new[0]), hlo_plus(h, s->new[1], (double)a->epsilon));
+}
+
+static struct hlo_value step_of(struct pjrt_call *call, const struct states *s, uint32_t states,
+                                struct hlo_value g)
+{
+    switch (call->attributes->function) {
+    case LS_UPDATE_SGD: return sgd(call, s, states, g);
+    case LS_UPDATE_ADAM: return adam(call, s, g, false);
+    case LS_UPDATE_AMSGRAD: return adam(call, s, g, true);
+    case LS_UPDATE_RMSPROP: return rmsprop(call, s, g, false);
+    case LS_UPDATE_RMSPROP_CENTERED: return rmsprop(call, s, g, true);
+    case LS_UPDATE_ADAGRAD: return adagrad(call, s, g);
+    case LS_UPDATE_ADADELTA: return adadelta(call, s, g);
+    default: return adamax(call, s, g);
+    }
+}
+
+static const char *update_refusal(const struct ls_kernel_request *request)
+{
+    return request->attributes.function == LS_UPDATE_NADAM
+               ? "nadam is not written: its momentum is a product over all steps"
+           : request->attributes.function < LS_UPDATE_COUNT ? NULL
+                                                            : "an optimizer it does not know";
+}
+
+// w - w weight_decay lr
+static struct hlo_value weight_decayed(struct pjrt_call *call, struct hlo_value w)
+{
+    struct hlo *h = call->h;
+    const double decay = (double)call->attributes->weight_decay;
+    if (decay == 0)
+        return w;
+    return hlo_subtract(h, w, times(h, hlo_multiply(h, rate_of(call), scalar(h, decay)), w));
+}
+
+// gradient -> parameter, [states]
+static void emit_update(struct pjrt_call *call)
+{
+    const struct states s = states_of(call, 1);
+    for (uint32_t i = 1; i < call->output_count; i++)
+        call->outputs[i] = call->old[i]; // a state that this function does not use
+    const struct hlo_value step = step_of(call, &s, call->output_count - 1, call->inputs[0]);
+    call->outputs[0] = hlo_subtract(call->h, weight_decayed(call, call->old[0]), step);
+}
+
+static void emit_sgd(struct pjrt_call *call)
+{
+    const struct states s = states_of(call, 1);
+    const struct hlo_value step = sgd(call, &s, call->output_count - 1, call->inputs[0]);
+    call->outputs[0] = hlo_subtract(call->h, call->old[0], step);
+}
+
+static void emit_adam(struct pjrt_call *call)
+{
+    const struct states s = states_of(call, 1);
+    call->outputs[0] = hlo_subtract(call->h, call->old[0], adam(call, &s, call->inputs[0], false));
+}
+
+static void emit_average(struct pjrt_call *call)
+{
+    call->outputs[0] = decayed(call->h, call->old[0], call->inputs[0], call->attributes->momentum);
+}
+
+// ---- LAMB ----
+
+// gradient -> direction, parameter, first moment, second moment
+static void emit_lamb_direction(struct pjrt_call *call)
+{
+    struct hlo *h = call->h;
+    const struct ls_op_attributes *a = call->attributes;
+    const struct states s = states_of(call, 2);
+    const struct hlo_value one = scalar(h, 1);
+    move_moments(call, &s, call->inputs[0]);
+    const struct hlo_value m = times(h, hlo_divide(h, one, left(call, a->beta1)), s.new[0]);
+    const struct hlo_value v = times(h, hlo_divide(h, one, left(call, a->beta2)), s.new[1]);
+    call->outputs[0] = hlo_divide(h, m, root_plus(call, v));
+    call->outputs[1] = weight_decayed(call, call->old[1]);
+}
+
+static struct hlo_value element(struct hlo *h, struct hlo_value flat, int64_t i)
+{
+    return hlo_reshape(h, hlo_part(h, flat, i, 1), (struct hlo_shape){0});
+}
+
+// direction, measures -> parameter
+static void emit_lamb_update(struct pjrt_call *call)
+{
+    struct hlo *h = call->h;
+    const struct hlo_value zero = scalar(h, 0);
+    const struct hlo_value w = element(h, call->inputs[1], 0), d = element(h, call->inputs[1], 2);
+    const struct hlo_value both =
+        hlo_binary(h, "and", hlo_compare(h, "GT", w, zero), hlo_compare(h, "GT", d, zero));
+    const struct hlo_value ratio = hlo_select(
+        h, both, hlo_divide(h, hlo_unary(h, "sqrt", w), hlo_unary(h, "sqrt", d)), scalar(h, 1));
+    call->outputs[0] = hlo_subtract(
+        h, call->old[0], times(h, hlo_multiply(h, ratio, rate_of(call)), call->inputs[0]));
+}
+
+// ---- Clipping, scaling, averages of weights ----
+
+// The norm: NaN where an element that was measured was not finite.
+static struct hlo_value norm_of(struct hlo *h, struct hlo_value measures)
+{
+    static const int64_t pair[2] = {0, 0}, odd[2] = {0, 1};
+    const int64_t pairs = measures.shape.dims[0] / 2;
+    const int64_t first_end[2] = {pairs, 1}, second_end[2] = {pairs, 2};
+    const struct hlo_value both = hlo_reshape(h, measures, HLO_SHAPE(pairs, 2));
+    const struct hlo_value squares = hlo_slice(h, both, pair, first_end, NULL);
+    const struct hlo_value others = hlo_slice(h, both, odd, second_end, NULL);
+    const struct hlo_value each =
+        hlo_select(h, hlo_compare(h, "GT", others, hlo_like(h, others, 0)),
+                   hlo_like(h, others, (double)NAN), squares);
+    return hlo_unary(h, "sqrt", hlo_reduce(h, "add", each, 3, 0));
+}
+
+static void emit_clip(struct pjrt_call *call)
+{
+    struct hlo *h = call->h;
+    const struct hlo_value x = call->inputs[0];
+    const double bound = (double)call->attributes->threshold;
+    if (call->attributes->function == LS_CLIP_VALUE) {
+        call->outputs[0] =
+            hlo_minimum(h, hlo_maximum(h, x, hlo_like(h, x, -bound)), hlo_like(h, x, bound));
+        return;
+    }
+    const struct hlo_value norm = norm_of(h, call->inputs[1]), least = scalar(h, bound);
+    const struct hlo_value factor =
+        hlo_select(h, hlo_compare(h, "LE", norm, least), scalar(h, 1), hlo_divide(h, least, norm));
+    call->outputs[0] = times(h, factor, x);
+}
+
+static const char *clip_refusal(const struct ls_kernel_request *request)
+{
+    return request->attributes.function < LS_CLIP_COUNT ? NULL : "a function it does not know";
+}
+
+static void emit_unscale(struct pjrt_call *call)
+{
+    struct hlo *h = call->h;
+    const struct hlo_value x = call->inputs[0];
+    call->outputs[0] =
+        hlo_divide(h, x, hlo_spread(h, PJRT_RECORD(call, loss_scale, LS_F32), x.shape));
+}
+
+// parameter -> average, parameter
+static void emit_ema(struct pjrt_call *call)
+{
+    struct hlo *h = call->h;
+    const struct hlo_value t = PJRT_RECORD(call, update, HLO_U64), w = call->inputs[0];
+    const struct hlo_value first = hlo_compare(h, "EQ", t, hlo_like(h, t, 1));
+    const struct hlo_value mean = decayed(h, call->old[0], w, call->attributes->momentum);
+    call->outputs[0] = hlo_select(h, first, w, mean);
+    call->outputs[1] = call->old[1];
+    if (!call->attributes->count)
+        return;
+    const struct hlo_value every = hlo_like(h, t, (double)call->attributes->count);
+    const struct hlo_value due =
+        hlo_compare(h, "EQ", hlo_binary(h, "remainder", t, every), hlo_like(h, t, 0));
+    call->outputs[1] = hlo_select(h, due, call->outputs[0], call->old[1]);
+}
+
+// ---- Measures ----
+
+// x -> sum of squares of the finite elements, number of the others
+static void emit_measure(struct pjrt_call *call)
+{
+    struct hlo *h = call->h;
+    const struct hlo_value x = hlo_convert(h, call->inputs[0], LS_F64), zero = hlo_like(h, x, 0);
+    const struct hlo_value finite = hlo_unary(h, "is_finite", call->inputs[0]);
+    const struct hlo_value squares = hlo_select(h, finite, squared(h, x), zero);
+    const struct hlo_value others = hlo_select(h, finite, zero, hlo_like(h, x, 1));
+    const struct hlo_value both[2] = {
+        hlo_reshape(h, hlo_reduce(h, "add", squares, 1, 0), hlo_flat(1)),
+        hlo_reshape(h, hlo_reduce(h, "add", others, 1, 0), hlo_flat(1))};
+    call->outputs[0] = hlo_concatenate(h, both, 2, 0);
+}
+
+// x -> flag, skip
+static void emit_guard(struct pjrt_call *call)
+{
+    struct hlo *h = call->h;
+    const struct hlo_value finite =
+        hlo_convert(h, hlo_unary(h, "is_finite", call->inputs[0]), LS_I32);
+    const struct hlo_value all =
+        hlo_reshape(h, hlo_reduce(h, "minimum", finite, 1, 1), hlo_flat(1));
+    const struct hlo_value one = hlo_like(h, all, 1);
+    const struct hlo_value flag =
+        hlo_select(h, hlo_compare(h, "EQ", all, hlo_like(h, all, 0)), one, call->old[0]);
+    call->outputs[0] = flag;
+    call->outputs[1] =
+        hlo_select(h, hlo_compare(h, "NE", flag, hlo_like(h, flag, 0)), one, call->old[1]);
+}
+
+const struct pjrt_operation pjrt_sgd_update = {
+    .name = "sgd_update",
+    .used_inputs = 1,
+    .updates = 3,
+    .record = true,
+    .skips = true,
+    .emit = emit_sgd,
+};
+
+const struct pjrt_operation pjrt_adam_update = {
+    .name = "adam_update",
+    .used_inputs = 1,
+    .updates = 7,
+    .record = true,
+    .skips = true,
+    .emit = emit_adam,
+};
+
+const struct pjrt_operation pjrt_update = {
+    .name = "update",
+    .used_inputs = 1,
+    .updates = 0xf,
+    .record = true,
+    .skips = true,
+    .refusal = update_refusal,
+    .emit = emit_update,
+};
+
+const struct pjrt_operation pjrt_average_update = {
+    .name = "average_update",
+    .used_inputs = 1,
+    .updates = 1,
+    .record = true,
+    .skips = true,
+    .emit = emit_average,
+};
+
+const struct pjrt_operation pjrt_lamb_direction = {
+    .name = "lamb_direction",
+    .used_inputs = 1,
+    .updates = 0xf,
+    .record = true,
+    .skips = true,
+    .emit = emit_lamb_direction,
+};
+
+const struct pjrt_operation pjrt_lamb_update = {
+    .name = "lamb_update",
+    .used_inputs = 3,
+    .updates = 1,
+    .record = true,
+    .skips = true,
+    .emit = emit_lamb_update,
+};
+
+const struct pjrt_operation pjrt_clip = {
+    .name = "clip",
+    .used_inputs = 3,
+    .refusal = clip_refusal,
+    .emit = emit_clip,
+};
+
+const struct pjrt_operation pjrt_unscale = {
+    .name = "unscale",
+    .used_inputs = 1,
+    .record = true,
+    .emit = emit_unscale,
+};
+
+const struct pjrt_operation pjrt_ema_update = {
+    .name = "ema_update",
+    .used_inputs = 1,
+    .updates = 3,
+    .record = true,
+    .skips = true,
+    .emit = emit_ema,
+};
+
+const struct pjrt_operation pjrt_measure = {
+    .name = "measure",
+    .used_inputs = 1,
+    .emit = emit_measure,
+};
+
+const struct pjrt_operation pjrt_guard = {
+    .name = "guard",
+    .used_inputs = 1,
+    .updates = 3,
+    .emit = emit_guard,
+};
