@@ -30,7 +30,9 @@ const struct ls_hint ls_elsewhere[] = {
      "lockstep launch --servers=M",
      STRATEGY},
     {"OneDeviceStrategy default", "it is `one-device` here", STRATEGY},
-    {"TPUStrategy", "there is no TPU device; `torus` is the all-reduce of a TPU pod's shape",
+    {"TPUStrategy",
+     "not available; device `pjrt` computes through plugins of XLA, and `torus` is the all-reduce "
+     "of a TPU pod's shape",
      STRATEGY},
     {"async asynchronous hogwild",
      "asynchronous training is `parameter-server`, whose default is mode=async", STRATEGY},
@@ -91,8 +93,12 @@ const struct ls_hint ls_elsewhere[] = {
     {"TCP sockets RDMA InfiniBand RoCE ibverbs verbs EFA",
      "UCX does that: transport `ucx` goes over InfiniBand, RoCE and TCP", TRANSPORT},
     {"GPU NVIDIA", "NVIDIA GPUs are `cuda`", DEVICE},
-    {"ROCm HIP MPS Metal XPU TPU",
-     "not available; the devices are `cpu`, `cuda` (NVIDIA GPUs) and `reference`", DEVICE},
+    {"TPU XLA",
+     "that is device `pjrt` with XLA's plugin, pjrt:plugin=FILE; a TPU has not been tried", DEVICE},
+    {"ROCm HIP MPS Metal XPU",
+     "not available; the devices are `cpu`, `cuda` (NVIDIA GPUs), `pjrt` (plugins of XLA) and "
+     "`reference`",
+     DEVICE},
     // Our own, where the file is missing.
     {"cpu",
      "it is built where oneDNN and OpenMP are found: install them (Debian: libdnnl-dev, gcc) and "
@@ -102,7 +108,7 @@ const struct ls_hint ls_elsewhere[] = {
      "it is built where NVIDIA's nvcc, cuBLASLt and cuDNN are found: docs/gpu.md says how to get "
      "them; -Dcuda=enabled makes their absence an error",
      DEVICE},
-    {"reference", INCOMPLETE, DEVICE},
+    {"pjrt reference", INCOMPLETE, DEVICE},
     {"local shared-memory", INCOMPLETE, TRANSPORT},
     {"ucx",
      "it is built where the headers of UCX are found: install them (Debian: libucx-dev) and build "

@@ -155,11 +155,19 @@ static struct hlo_value normal(struct hlo *h, struct hlo_value x)
     return hlo_scaled(h, chlo(h, "erfc", hlo_scaled(h, x, -0.70710678118654752440)), 0.5);
 }
 
-static struct hlo_value gelu_tanh(struct hlo *h, struct hlo_value x)
+// 2 sqrt(2 / pi) (x + 0.044715 x^3): (1 + tanh(u / 2)) / 2 is sigmoid(u), which loses no digits.
+static struct hlo_value gelu_argument(struct hlo *h, struct hlo_value x)
 {
     const struct hlo_value cube = hlo_multiply(h, x, hlo_multiply(h, x, x));
-    const struct hlo_value argument = hlo_add(h, x, hlo_scaled(h, cube, 0.044715));
-    return hlo_unary(h, "tanh", hlo_scaled(h, argument, sqrt(2 / pi)));
+    return hlo_scaled(h, hlo_add(h, x, hlo_scaled(h, cube, 0.044715)), 2 * sqrt(2 / pi));
+}
+
+// tanh(log(1 + e)) = n / (n + 2) with n = e (e + 2) and e = exp(x), which is 1 from x = 20 on.
+static struct hlo_value mish_part(struct hlo *h, struct hlo_value x, struct hlo_value *n)
+{
+    const struct hlo_value e = hlo_unary(h, "exponential", hlo_minimum(h, x, hlo_like(h, x, 20)));
+    *n = hlo_multiply(h, e, hlo_plus(h, e, 2));
+    return hlo_divide(h, *n, hlo_plus(h, *n, 2));
 }
 
 static struct hlo_value square_root(struct hlo *h, const struct ls_op_attributes *a,
@@ -173,13 +181,13 @@ static struct hlo_value square_root(struct hlo *h, const struct ls_op_attributes
 static struct hlo_value function_of(struct hlo *h, const struct ls_op_attributes *a,
                                     struct hlo_value x)
 {
+    struct hlo_value n;
     switch (a->function) {
     case LS_GELU: return hlo_multiply(h, x, normal(h, x));
-    case LS_GELU_TANH:
-        return hlo_scaled(h, hlo_multiply(h, x, hlo_plus(h, gelu_tanh(h, x), 1)), 0.5);
+    case LS_GELU_TANH: return hlo_multiply(h, x, pjrt_sigmoid(h, gelu_argument(h, x)));
     case LS_SILU: return hlo_multiply(h, x, pjrt_sigmoid(h, x));
     case LS_HARD_SILU: return hlo_multiply(h, x, hard_sigmoid(h, x));
-    case LS_MISH: return hlo_multiply(h, x, hlo_unary(h, "tanh", pjrt_softplus(h, x)));
+    case LS_MISH: return hlo_multiply(h, x, mish_part(h, x, &n));
     case LS_LOG_SIGMOID: return hlo_unary(h, "negate", pjrt_softplus(h, hlo_unary(h, "negate", x)));
     case LS_SQUARE: return hlo_multiply(h, x, x);
     case LS_SQUARE_ROOT: return square_root(h, a, x);
@@ -195,21 +203,24 @@ static struct hlo_value gelu_slope(struct hlo *h, struct hlo_value x)
     return hlo_add(h, normal(h, x), hlo_multiply(h, x, hlo_scaled(h, density, 1 / sqrt(2 * pi))));
 }
 
+// s + x s (1 - s) 2 sqrt(2 / pi) (1 + 3 0.044715 x^2), with s = sigmoid(u)
 static struct hlo_value gelu_tanh_slope(struct hlo *h, struct hlo_value x)
 {
-    const struct hlo_value t = gelu_tanh(h, x), one = hlo_like(h, x, 1);
-    const struct hlo_value rest = hlo_subtract(h, one, hlo_multiply(h, t, t));
+    const struct hlo_value u = gelu_argument(h, x), s = pjrt_sigmoid(h, u);
+    const struct hlo_value rest = pjrt_sigmoid(h, hlo_unary(h, "negate", u));
     const struct hlo_value inner =
         hlo_plus(h, hlo_scaled(h, hlo_multiply(h, x, x), 3 * 0.044715), 1);
-    return hlo_add(
-        h, hlo_scaled(h, hlo_plus(h, t, 1), 0.5),
-        hlo_scaled(h, hlo_multiply(h, hlo_multiply(h, x, rest), inner), 0.5 * sqrt(2 / pi)));
+    const struct hlo_value product = hlo_multiply(h, hlo_multiply(h, x, s), rest);
+    return hlo_add(h, s, hlo_scaled(h, hlo_multiply(h, product, inner), 2 * sqrt(2 / pi)));
 }
 
+// t + x (1 - t^2) sigmoid(x), with 1 - t^2 = 4 (n + 1) / (n + 2)^2
 static struct hlo_value mish_slope(struct hlo *h, struct hlo_value x)
 {
-    const struct hlo_value t = hlo_unary(h, "tanh", pjrt_softplus(h, x));
-    const struct hlo_value rest = hlo_subtract(h, hlo_like(h, x, 1), hlo_multiply(h, t, t));
+    struct hlo_value n;
+    const struct hlo_value t = mish_part(h, x, &n), all = hlo_plus(h, n, 2);
+    const struct hlo_value share = hlo_divide(h, hlo_plus(h, n, 1), all);
+    const struct hlo_value rest = hlo_divide(h, hlo_scaled(h, share, 4), all);
     return hlo_add(h, t, hlo_multiply(h, hlo_multiply(h, x, rest), pjrt_sigmoid(h, x)));
 }
 
@@ -292,9 +303,11 @@ static void emit_identity(struct pjrt_call *call)
 
 static void emit_from_bytes(struct pjrt_call *call)
 {
-    const struct hlo_value x = hlo_convert(call->h, call->inputs[0], LS_F32);
-    call->outputs[0] =
+    // In float64: XLA divides by a constant by multiplying with its inverse, which rounds twice.
+    const struct hlo_value x = hlo_convert(call->h, call->inputs[0], LS_F64);
+    const struct hlo_value y =
         hlo_divide(call->h, x, hlo_like(call->h, x, (double)call->attributes->divisor));
+    call->outputs[0] = hlo_convert(call->h, y, LS_F32);
 }
 
 static void emit_add(struct pjrt_call *call)

@@ -39,12 +39,25 @@ static uint64_t bytes_of(const struct ls_tensor_desc *desc)
     return ls_tensor_elements(desc) * ls_dtype_bytes(desc->dtype);
 }
 
-// Values have no address: output 0 may be where any input of its size and type is.
-static uint32_t places_of(const struct ls_kernel_request *request)
+static bool reads_input(const struct ls_kernel *kernel, uint32_t input)
 {
+    return kernel->operation->used_inputs >> input & 1;
+}
+
+static bool reads_output(const struct ls_kernel *kernel, uint32_t output)
+{
+    return (kernel->operation->updates | kernel->request.accumulate) >> output & 1;
+}
+
+// Values have no address: output 0 may be where any input of its size and type is.
+static uint32_t places_of(const struct ls_kernel *kernel)
+{
+    const struct ls_kernel_request *request = &kernel->request;
     const struct ls_tensor_desc *y = &request->arguments[request->input_count];
     uint32_t places = 0;
-    for (uint32_t i = 0; i < request->input_count && !(request->accumulate & 1); i++)
+    if (reads_output(kernel, 0))
+        return 0;
+    for (uint32_t i = 0; i < request->input_count; i++)
         if (request->arguments[i].dtype == y->dtype && !is_saved(request, request->input_count) &&
             bytes_of(&request->arguments[i]) == bytes_of(y))
             places |= UINT32_C(1) << i;
@@ -61,7 +74,7 @@ static void fill_answer(const struct ls_kernel *kernel, struct ls_kernel_answer 
         };
     out->used_inputs = kernel->operation->used_inputs & ((UINT32_C(1) << request->input_count) - 1);
     out->saved_bytes = request->op == LS_OP_SPARSE_CROSS_ENTROPY ? bytes_of(request->arguments) : 0;
-    out->in_place = places_of(request) & out->used_inputs;
+    out->in_place = places_of(kernel) & out->used_inputs;
     snprintf(out->implementation, sizeof(out->implementation), "XLA %s", kernel->operation->name);
 }
 
@@ -96,16 +109,6 @@ void pjrt_release_kernel(struct ls_device *device, struct ls_kernel *kernel)
 }
 
 // ---- What a launch reads and writes ----
-
-static bool reads_input(const struct ls_kernel *kernel, uint32_t input)
-{
-    return kernel->operation->used_inputs >> input & 1;
-}
-
-static bool reads_output(const struct ls_kernel *kernel, uint32_t output)
-{
-    return (kernel->operation->updates | kernel->request.accumulate) >> output & 1;
-}
 
 static struct pjrt_range range_of(const struct ls_kernel *kernel, uint32_t argument,
                                   struct ls_memory memory)

@@ -72,16 +72,19 @@ static void emit_max(struct pjrt_call *call)
         call->h, "maximum", x, window_of(call->attributes, x.shape, y), (double)-INFINITY, y);
 }
 
-// dy, x -> dx: each gradient goes to the first of its window's largest elements.
+// dy, x -> dx: each gradient goes to the first of its window's largest elements. Padding is written
+// out, as XLA on CPUs takes other elements than the first where it pads by itself.
 static void emit_max_backward(struct pjrt_call *call)
 {
     struct hlo *h = call->h;
     const struct hlo_value dy = call->inputs[0], whole = call->inputs[1];
     struct window w = window_of(call->attributes, whole.shape, dy.shape);
-    const struct hlo_value x = cut(h, whole, &w);
+    const int64_t low[4] = {0, w.low[0], w.low[1], 0}, high[4] = {0, w.high[0], w.high[1], 0};
+    const int64_t first[4] = {0, -w.low[0], -w.low[1], 0}, last[4] = {0, -w.high[0], -w.high[1], 0};
+    const struct hlo_value x = hlo_pad(h, whole, (double)-INFINITY, low, high, NULL);
     const struct hlo_value zero = hlo_constant(h, LS_F32, (struct hlo_shape){0}, 0);
     const struct hlo_value dx = hlo_new(h, x.type, x.shape);
-    int64_t low[4] = {0}, high[4] = {0};
+    w.low[0] = w.low[1] = w.high[0] = w.high[1] = 0;
     hlo_print(h,
               "%%%u = \"stablehlo.select_and_scatter\"(%%%u, %%%u, %%%u) ({\n^bb0(%%a: "
               "tensor<f32>, %%b: tensor<f32>):\n%%c = stablehlo.compare GE, %%a, %%b : "
@@ -96,16 +99,36 @@ static void emit_max_backward(struct pjrt_call *call)
     hlo_print(h, ", tensor<f32>) -> ");
     hlo_print_type(h, &dx);
     hlo_print(h, "\n");
-    for (int i = 1; i < 3; i++)
-        high[i] = whole.shape.dims[i] - x.shape.dims[i];
-    call->outputs[0] = high[1] || high[2] ? hlo_pad(h, dx, 0, low, high, NULL) : dx;
+    call->outputs[0] = hlo_pad(h, dx, 0, first, last, NULL);
+}
+
+// How many rows (0) or columns (1) of x are in each window: a constant vector. XLA would find it,
+// too, but folds a sum over windows slowly.
+static struct hlo_value counts_along(struct hlo *h, const struct window *w, int axis, int64_t size,
+                                     int64_t windows)
+{
+    const struct hlo_value y = hlo_new(h, LS_F32, hlo_flat(windows));
+    hlo_print(h, "%%%u = stablehlo.constant dense<[", y.id);
+    for (int64_t o = 0; o < windows; o++) {
+        const int64_t start = o * w->stride[axis] - w->low[axis], end = start + w->size[axis];
+        const int64_t count = (end < size ? end : size) - (start > 0 ? start : 0);
+        hlo_print(h, "%s%lld.0", o ? ", " : "", (long long)count);
+    }
+    hlo_print(h, "]> : ");
+    hlo_print_type(h, &y);
+    hlo_print(h, "\n");
+    return y;
 }
 
 // How many elements of x are in each window of y.
 static struct hlo_value counts(struct pjrt_call *call, struct hlo_shape x, struct hlo_shape y)
 {
-    const struct hlo_value ones = hlo_constant(call->h, LS_F32, x, 1);
-    return reduce_windows(call->h, "add", ones, window_of(call->attributes, x, y), 0, y);
+    static const int64_t rows = 1, columns = 2;
+    struct hlo *h = call->h;
+    const struct window w = window_of(call->attributes, x, y);
+    return hlo_multiply(
+        h, hlo_broadcast(h, counts_along(h, &w, 0, x.dims[1], y.dims[1]), y, &rows),
+        hlo_broadcast(h, counts_along(h, &w, 1, x.dims[2], y.dims[2]), y, &columns));
 }
 
 static void emit_average(struct pjrt_call *call)

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""--device=pjrt with the real command: refusals, which need no plugin of XLA, and training on XLA's CPU plugins. These are
+the files that LOCKSTEP_PJRT_PLUGINS names (with ':' between them), or those of pjrt-plugins.txt, which are installed from PyPI
+once and then kept in LOCKSTEP_PJRT_FOLDER."""
+import glob
+import gzip
+import json
+import os
+import subprocess
+import sys
+import unittest
+
+from support import DONE, FIXTURES, LOCKSTEP, UNAVAILABLE, USAGE, ProgramTest, main, tensors
+
+FAKES = os.environ["LOCKSTEP_PJRT_FAKES"]
+# float32 in another order: a few roundings a step.
+LOSS_TOLERANCE = 1e-5
+WEIGHT_TOLERANCE = 1e-5
+MINUTES = 15
+
+
+class Refused(ProgramTest):
+    """One line, exit code 4."""
+
+    def refused_plugin(self, option, *says):
+        self.refused(UNAVAILABLE, "train", "--quiet", "--model=mlp", "--dataset=synthetic", "--device=pjrt" + option, says=("pjrt: ", *says))
+
+    def test_no_plugin_is_named(self):
+        self.refused_plugin("", "--device=pjrt:plugin=FILE")
+
+    def test_the_file_is_missing(self):
+        self.refused_plugin(":plugin=/no/such.so", "plugin=/no/such.so: cannot be opened")
+
+    def test_the_file_is_no_plugin_of_xla(self):
+        file = os.path.join(os.environ["LOCKSTEP_PLUGIN_PATH"], "device-reference.so")
+        self.refused_plugin(":plugin=" + file, "no PJRT plugin", "GetPjrtApi")
+
+    def test_its_interface_is_too_old(self):
+        self.refused_plugin(f":plugin={FAKES}/pjrt-too-old.so", "0.20, which is too old")
+
+    def test_its_interface_has_another_major_version(self):
+        self.refused_plugin(f":plugin={FAKES}/pjrt-another-major.so", "is 1.0; this program knows 0.")
+
+    def test_it_is_never_the_default_and_is_listed(self):
+        outcome = self.lockstep("plugins")
+        self.assertEqual(outcome.code, DONE, outcome.err)
+        self.assertIn("pjrt", outcome.out)
+        self.assertNotEqual(self.train("--model=mlp", "--dataset=synthetic", "--steps=1")["device"], "pjrt")
+
+
+def installed():
+    """Files of the plugins that pip has put into the folder, or None and why there are none."""
+    folder = os.environ["LOCKSTEP_PJRT_FOLDER"]
+    if not os.path.isdir(folder):
+        wanted = os.path.join(os.path.dirname(os.path.abspath(__file__)), "pjrt-plugins.txt")
+        command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--retries=1", "--timeout=15", "--no-deps",
+                   "--require-hashes", "--target=" + folder + ".new", "--requirement=" + wanted]
+        try:
+            done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60 * MINUTES)
+        except subprocess.TimeoutExpired:
+            return None, f"pip took more than {MINUTES} minutes"
+        if done.returncode:
+            return None, (done.stdout.strip().splitlines() or ["pip failed"])[-1]
+        os.rename(folder + ".new", folder)
+    return sorted(glob.glob(os.path.join(folder, "*", "*pjrt*cpu*.so"))), None
+
+
+def plugins():
+    named = os.environ.get("LOCKSTEP_PJRT_PLUGINS")
+    return (named.split(":"), None) if named else installed()
+
+
+class OnXla(ProgramTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.files, reason = plugins()
+        if not cls.files:
+            raise unittest.SkipTest(f"no plugin of XLA (LOCKSTEP_PJRT_PLUGINS): {reason}")
+
+    def on_xla(self, file, *options, more=""):
+        return self.train(f"--device=pjrt:plugin={file}{more}", *options, timeout=1200)
+
+
+class Suite(OnXla):
+    def test_no_operation_is_wrong_and_those_without_an_emitter_are_refused(self):
+        environment = dict(os.environ, LOCKSTEP_TEST_REFUSED="recurrent|nadam")
+        done = subprocess.run([os.environ["LOCKSTEP_RUN_DEVICE"], "pjrt:plugin=" + self.files[0]], stdout=subprocess.PIPE, text=True,
+                              env=environment, timeout=7000)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertRegex(done.stdout, r"device-pjrt: [0-9]{4} passed, 0 failed")
+
+
+class Training(OnXla):
+    def gpt(self):
+        with gzip.open(os.path.join(FIXTURES, "models", "gpt.json.gz"), "rt") as packed, open(self.path("gpt.json"), "w") as file:
+            file.write(packed.read().replace('"dropout": 0.0', '"dropout": 0.1'))
+        with open(self.path("text.txt"), "w") as file:
+            file.write("".join(chr(ord("a") + i * i * 7 % 19 * (i % 3) % 19) for i in range(1000)))
+        return ("--model=" + self.path("gpt.json"), "--dataset=text:length=12,stride=5,file=" + self.path("text.txt"), "--batch=8",
+                "--loss=sparse_categorical_crossentropy:from_logits=true", "--optimizer=sgd:learning_rate=0.05")
+
+    def models(self):
+        """Options by name: the tutorials' models, and a GPT with dropout in its attention."""
+        images, small = ("--dataset=synthetic", "--batch=16"), "--optimizer=sgd:learning_rate=0.01"
+        return {"mlp": ("--model=mlp", *images), "cnn": ("--model=cnn", *images, small), "dropout": ("--model=mlp-dropout", *images),
+                "linear": ("--model=linear", *images, small), "gpt": self.gpt(),
+                # Its batch normalization makes larger steps part at the first ReLU that a rounding turns over.
+                "resnet": ("--model=resnet", "--dataset=synthetic:shape=32x32x3", "--batch=8", "--optimizer=sgd:learning_rate=0.001,momentum=0.9")}
+
+    def assert_close(self, got, wanted, what):
+        self.assertEqual(len(got), len(wanted))
+        for step, (a, b) in enumerate(zip(got, wanted)):
+            self.assertAlmostEqual(a, b, delta=LOSS_TOLERANCE, msg=f"{what}, step {step + 1}")
+
+    def learns_as_on_the_cpu(self, name):
+        options = (*self.models()[name], "--steps=10", "--validation=off")
+        for replicas in (1, 2, 4):
+            more = (f"--replicas={replicas}", "--strategy=" + ("one-device" if replicas == 1 else "central-storage"))
+            wanted = self.train("--device=cpu", *options, *more)["losses"]
+            for file in self.files:
+                with self.subTest(replicas=replicas, plugin=file):
+                    got = self.on_xla(file, *options, *more)
+                    self.assertEqual(got["device"], "pjrt")
+                    self.assertTrue(got["recording"].startswith("recorded "), got["recording"])
+                    self.assertEqual(len(set(got["parameter_hashes"])), 1)
+                    self.assert_close(got["losses"], wanted, name)
+
+    def test_mlp(self):
+        self.learns_as_on_the_cpu("mlp")
+
+    def test_cnn(self):
+        self.learns_as_on_the_cpu("cnn")
+
+    def test_dropout(self):
+        self.learns_as_on_the_cpu("dropout")
+
+    def test_linear(self):
+        self.learns_as_on_the_cpu("linear")
+
+    def test_gpt(self):
+        self.learns_as_on_the_cpu("gpt")
+
+    def test_resnet(self):
+        self.learns_as_on_the_cpu("resnet")
+
+    def test_steps_that_are_not_recorded_have_the_same_losses(self):
+        options = (*self.models()["mlp"], "--steps=4", "--validation=off")
+        whole, apart = (self.on_xla(self.files[0], *options, more=more)["losses"] for more in ("", ",recording=off"))
+        self.assert_close(apart, whole, "recording=off")
+
+    def test_replicas_stay_equal(self):
+        report = self.on_xla(self.files[0], *self.models()["mlp"], "--steps=100", "--replicas=2", "--strategy=central-storage", "--check-replicas=10")
+        self.assertEqual(len(set(report["parameter_hashes"])), 1)
+
+    def test_more_replicas_than_devices_and_more_devices(self):
+        options = (*self.models()["mlp"], "--steps=3", "--replicas=6", "--strategy=central-storage", "--validation=off")
+        wanted = self.train("--device=cpu", *options)["losses"]
+        for more in ("", ",cpu_device_count=6"):
+            self.assert_close(self.on_xla(self.files[0], *options, more=more)["losses"], wanted, more)
+
+    def test_every_optimizer_updates_as_on_the_cpu(self):
+        for optimizer in ("rmsprop:momentum=0.5,centered=on", "adagrad", "adadelta", "adamax", "adamw", "adam:amsgrad=on", "lamb",
+                          "sgd:clipvalue=0.001", "adam:clipnorm=0.01", "sgd:global_clipnorm=0.1",
+                          "sgd:use_ema=on,ema_momentum=0.5,ema_overwrite_frequency=2"):
+            with self.subTest(optimizer):
+                options = ("--model=linear", "--dataset=synthetic", "--batch=16", "--steps=3", "--validation=off", "--optimizer=" + optimizer)
+                wanted = self.train("--device=cpu", *options)["losses"]
+                self.assert_close(self.on_xla(self.files[0], *options)["losses"], wanted, optimizer)
+
+    def test_nadam_is_refused_by_name(self):
+        self.refused(UNAVAILABLE, "train", "--quiet", "--model=mlp", "--dataset=synthetic", "--optimizer=nadam", "--device=pjrt:plugin=" + self.files[0],
+                     says=("pjrt",))
+
+    def test_checkpoints_go_to_the_cpu_and_back(self):
+        options = (*self.models()["mlp"], "--validation=off", "--checkpoint-dir=" + self.path("ck"), "--checkpoint-every=5")
+        whole = self.train("--device=cpu", *self.models()["mlp"], "--validation=off", "--steps=15", "--save-weights=" + self.path("wanted.safetensors"))
+        for steps, device in ((5, "pjrt:plugin=" + self.files[0]), (10, "cpu"), (15, "pjrt:plugin=" + self.files[-1])):
+            resumed = () if steps == 5 else ("--resume",)
+            report = self.train("--device=" + device, *options, f"--steps={steps}", *resumed, "--save-weights=" + self.path("got.safetensors"), timeout=1200)
+        self.assert_close(report["losses"][-5:], whole["losses"][-5:], "resumed")
+        ours, theirs = tensors(self.path("got.safetensors")), tensors(self.path("wanted.safetensors"))
+        self.assertEqual(sorted(ours), sorted(theirs))
+        for name, (shape, values) in theirs.items():
+            self.assertEqual(ours[name][0], shape)
+            self.assertLess(max(abs(a - b) for a, b in zip(ours[name][1], values)), WEIGHT_TOLERANCE, name)
+
+
+if __name__ == "__main__":
+    main()
