@@ -14,7 +14,7 @@ struct ls_device {
     struct pjrt_program *recording; // what is launched goes here; NULL: it runs
 };
 
-// ---- Memory (memory.c) ----
+// ---- Memory (memory.c, pieces.c) ----
 // PJRT buffers are typed values that are only written as a whole. An allocation is memory of the host, and buffers that hold parts
 // of it: `pieces`. The part of a piece that is `ahead` is newer there than in the memory of the host; no other piece overlaps it.
 
@@ -53,6 +53,10 @@ int32_t pjrt_fetch(struct ls_device *device, const struct pjrt_range *range,
 // Takes a buffer with new values of the range.
 int32_t pjrt_store(struct ls_device *device, const struct pjrt_range *range,
                    struct PJRT_Buffer *buffer);
+// Something else is written there: what pieces have beyond it goes to the memory of the host.
+int32_t pjrt_forget(struct ls_device *device, struct ls_buffer *buffer, uint64_t offset,
+                    uint64_t bytes);
+void pjrt_drop_pieces(struct ls_device *device, struct ls_buffer *buffer);
 // Makes the memory of the host as new as the pieces in the range.
 int32_t pjrt_gather(struct ls_device *device, struct ls_buffer *buffer, uint64_t offset,
                     uint64_t bytes);
@@ -71,7 +75,7 @@ struct ls_kernel {
 int32_t pjrt_prepare(struct ls_device *device, const struct ls_kernel_request *request,
                      struct ls_kernel_answer *out);
 void pjrt_release_kernel(struct ls_device *device, struct ls_kernel *kernel);
-int32_t pjrt_launch(struct ls_device *device, const struct ls_kernel *kernel,
+int32_t pjrt_launch(struct ls_device *device, const struct ls_kernel *kernel, // launch.c
                     const struct ls_launch *launch);
 
 // What a launch reads and writes, in the order of the values below.

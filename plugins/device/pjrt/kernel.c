@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels: an operation with its shapes. A launch outside of a recording runs a program of this operation alone.
+// Kernels: an operation with its shapes, what a launch of it reads and writes, and how it becomes instructions.
 #include "plugins/device/pjrt/device.h"
-#include "plugins/device/pjrt/program.h"
 
 // ---- Preparing ----
 
@@ -141,18 +140,6 @@ void pjrt_access_of(const struct ls_kernel *kernel, const struct ls_launch *laun
 
 // ---- Writing ----
 
-struct hlo_value pjrt_record_field(struct pjrt_call *call, size_t offset, uint32_t type)
-{
-    struct hlo *h = call->h;
-    const bool wide = type == HLO_U64;
-    const struct hlo_value words =
-        hlo_part(h, call->record, (int64_t)(offset / sizeof(int32_t)), wide ? 2 : 1);
-    if (wide)
-        return hlo_bitcast(h, words, type, (struct hlo_shape){0});
-    const struct hlo_value word = hlo_reshape(h, words, (struct hlo_shape){0});
-    return type == LS_I32 ? word : hlo_bitcast(h, word, type, (struct hlo_shape){0});
-}
-
 // Output i as it is stored: added to what was there, or left as it was in a step that is skipped.
 static struct hlo_value stored(struct pjrt_call *call, const struct ls_kernel *kernel, uint32_t i,
                                struct hlo_value skip)
@@ -191,46 +178,4 @@ void pjrt_emit(struct hlo *h, const struct ls_kernel *kernel, const struct hlo_v
     for (uint32_t i = 0; i < request->output_count; i++)
         if (!is_saved(request, request->input_count + i))
             *writes++ = stored(&call, kernel, i, skip);
-}
-
-// ---- Launching ----
-
-static int32_t make_alone(struct ls_device *device, struct ls_kernel *kernel,
-                          const struct pjrt_access *access)
-{
-    struct hlo h = {0};
-    struct hlo_value reads[2 * PJRT_MAX_ARGUMENTS], writes[PJRT_MAX_ARGUMENTS];
-    for (uint32_t i = 0; i < access->read_count; i++)
-        reads[i] = pjrt_program_argument(&h, &access->reads[i]);
-    pjrt_emit(&h, kernel, reads, writes);
-    const int32_t status =
-        pjrt_program_compile(&device->caller, kernel->operation->name, &h, reads,
-                             access->read_count, writes, access->written_count, &kernel->alone);
-    hlo_finish(&h);
-    return status;
-}
-
-int32_t pjrt_launch(struct ls_device *device, const struct ls_kernel *kernel,
-                    const struct ls_launch *launch)
-{
-    struct pjrt_access access;
-    struct PJRT_Buffer *arguments[2 * PJRT_MAX_ARGUMENTS], *results[PJRT_MAX_ARGUMENTS];
-    int32_t status = LS_OK;
-    if (device->recording)
-        return pjrt_record_launch(device, kernel, launch);
-    pjrt_access_of(kernel, launch, &access);
-    if (!kernel->alone) // kernels are the device's, which one thread has at a time
-        status = make_alone(device, (struct ls_kernel *)kernel, &access);
-    for (uint32_t i = 0; !status && i < access.read_count; i++)
-        status = pjrt_fetch(device, &access.reads[i], &arguments[i]);
-    if (!status)
-        status = pjrt_execute(&device->caller, kernel->operation->name, kernel->alone, arguments,
-                              access.read_count, results);
-    if (status)
-        return status;
-    for (uint32_t i = 0; i < access.written_count; i++) {
-        const int32_t stored_status = pjrt_store(device, &access.writes[i], results[i]);
-        status = status ? status : stored_status;
-    }
-    return status;
 }

@@ -164,6 +164,68 @@ static struct hlo_value adamax(struct pjrt_call *call, const struct states *s, s
     return hlo_divide(h, times(h, factor, s->new[0]), hlo_plus(h, s->new[1], (double)a->epsilon));
 }
 
+// ls_nadam_product(): the product of beta1 (1 - 0.96^i / 2) for i = 1 .. t, by a loop that ends when it no
+// longer changes anything. `power` becomes 0.96^(i - 1).
+static struct hlo_value nadam_product(struct pjrt_call *call)
+{
+    struct hlo *h = call->h;
+    const struct hlo_value t = update_number(call), zero = scalar(h, 0), one = scalar(h, 1);
+    const struct hlo_value least = scalar(h, 1e-20), base = scalar(h, 0.96);
+    const struct hlo_value beta = scalar(h, (double)call->attributes->beta1);
+    const struct hlo_value half = scalar(h, 0.5);
+    const struct hlo_value loop = hlo_new(h, LS_F64, (struct hlo_shape){0});
+    const struct hlo_value y = hlo_new(h, LS_F64, (struct hlo_shape){0});
+    hlo_print(h,
+              "%%%u:3 = stablehlo.while(%%i = %%%u, %%p = %%%u, %%q = %%%u) : tensor<f64>, "
+              "tensor<f64>, tensor<f64>\ncond {\n"
+              "%%a = stablehlo.compare LT, %%i, %%%u : (tensor<f64>, tensor<f64>) -> tensor<i1>\n"
+              "%%b = stablehlo.compare GT, %%q, %%%u : (tensor<f64>, tensor<f64>) -> tensor<i1>\n"
+              "%%c = stablehlo.and %%a, %%b : tensor<i1>\n"
+              "stablehlo.return %%c : tensor<i1>\n} do {\n",
+              loop.id, zero.id, one.id, one.id, t.id, least.id);
+    hlo_print(h,
+              "%%j = stablehlo.add %%i, %%%u : tensor<f64>\n"
+              "%%k = stablehlo.multiply %%p, %%%u : tensor<f64>\n"
+              "%%l = stablehlo.multiply %%k, %%%u : tensor<f64>\n"
+              "%%m = stablehlo.subtract %%%u, %%l : tensor<f64>\n"
+              "%%n = stablehlo.multiply %%%u, %%m : tensor<f64>\n"
+              "%%o = stablehlo.multiply %%q, %%n : tensor<f64>\n"
+              "stablehlo.return %%j, %%k, %%o : tensor<f64>, tensor<f64>, tensor<f64>\n}\n",
+              one.id, base.id, half.id, one.id, beta.id);
+    hlo_print(h, "%%%u = stablehlo.add %%%u#2, %%%u : tensor<f64>\n", y.id, loop.id, zero.id);
+    return y;
+}
+
+// beta1 (1 - 0.96^t / 2)
+static struct hlo_value nadam_momentum(struct pjrt_call *call, struct hlo_value t)
+{
+    struct hlo *h = call->h;
+    const struct hlo_value power = hlo_binary(h, "power", scalar(h, 0.96), t);
+    const struct hlo_value rest = hlo_subtract(h, scalar(h, 1), hlo_scaled(h, power, 0.5));
+    return hlo_scaled(h, rest, (double)call->attributes->beta1);
+}
+
+// Nadam (Dozat 2016), with the momentum schedule of Sutskever et al. 2013.
+static struct hlo_value nadam(struct pjrt_call *call, const struct states *s, struct hlo_value g)
+{
+    struct hlo *h = call->h;
+    const struct hlo_value t = update_number(call), one = scalar(h, 1);
+    const struct hlo_value now = nadam_momentum(call, t);
+    const struct hlo_value next = nadam_momentum(call, hlo_plus(h, t, 1));
+    const struct hlo_value product = nadam_product(call);
+    move_moments(call, s, g);
+    const struct hlo_value of_m =
+        hlo_divide(h, next, hlo_subtract(h, one, hlo_multiply(h, product, next)));
+    const struct hlo_value of_g =
+        hlo_divide(h, hlo_subtract(h, one, now), hlo_subtract(h, one, product));
+    const struct hlo_value way =
+        hlo_add(h, times(h, hlo_multiply(h, rate_of(call), of_m), s->new[0]),
+                times(h, hlo_multiply(h, rate_of(call), of_g), g));
+    const struct hlo_value v =
+        times(h, hlo_divide(h, one, left(call, call->attributes->beta2)), s->new[1]);
+    return hlo_divide(h, way, root_plus(call, v));
+}
+
 static struct hlo_value step_of(struct pjrt_call *call, const struct states *s, uint32_t states,
                                 struct hlo_value g)
 {
@@ -175,16 +237,14 @@ static struct hlo_value step_of(struct pjrt_call *call, const struct states *s, 
     case LS_UPDATE_RMSPROP_CENTERED: return rmsprop(call, s, g, true);
     case LS_UPDATE_ADAGRAD: return adagrad(call, s, g);
     case LS_UPDATE_ADADELTA: return adadelta(call, s, g);
-    default: return adamax(call, s, g);
+    case LS_UPDATE_ADAMAX: return adamax(call, s, g);
+    default: return nadam(call, s, g);
     }
 }
 
 static const char *update_refusal(const struct ls_kernel_request *request)
 {
-    return request->attributes.function == LS_UPDATE_NADAM
-               ? "nadam is not written: its momentum is a product over all steps"
-           : request->attributes.function < LS_UPDATE_COUNT ? NULL
-                                                            : "an optimizer it does not know";
+    return request->attributes.function < LS_UPDATE_COUNT ? NULL : "an optimizer it does not know";
 }
 
 // w - w weight_decay lr

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+// XLA's header of PJRT 0.90, from tensorflow-cpu 2.21.0; unchanged below these lines.
 /* Copyright 2022 The OpenXLA Authors.
 
 Licensed under the Apache License, Version 2.0 (the "License");
