@@ -28,7 +28,7 @@ struct pjrt_client {
     PJRT_Client *client;
     PJRT_Device *const *devices;
     struct pjrt_client_info info;
-    char file[1024];
+    char file[1024], device_count[32]; // the options that it was opened with
     pthread_mutex_t lock; // of programs
     struct program *programs;
 };
@@ -172,7 +172,9 @@ static int32_t await(const struct pjrt_caller *caller, PJRT_Event *event, const 
 static int32_t load(const struct ls_host *host, struct pjrt_client *client, const char *file)
 {
     const PJRT_Api *(*get)(void);
+    const char *count = host->option(host, "cpu_device_count");
     snprintf(client->file, sizeof(client->file), "%s", file);
+    snprintf(client->device_count, sizeof(client->device_count), "%s", count ? count : "");
     void *handle = dlopen(file, RTLD_NOW | RTLD_LOCAL);
     if (!handle)
         return ls_host_fail(host, LS_UNAVAILABLE, "plugin=%s: cannot be opened: %s", file,
@@ -267,13 +269,16 @@ int32_t pjrt_client_open(const struct ls_host *host, struct pjrt_client **out)
     if (!file || !*file)
         return ls_host_fail(host, LS_UNAVAILABLE,
                             "which PJRT plugin? Name its file: --device=pjrt:plugin=FILE");
+    const char *count = host->option(host, "cpu_device_count");
     pthread_mutex_lock(&shared_lock);
     if (!shared)
         status = open_first(host, file);
-    else if (strcmp(shared->file, file) != 0)
+    else if (strcmp(shared->file, file) != 0 || (count && strcmp(shared->device_count, count) != 0))
         status = ls_host_fail(host, LS_UNAVAILABLE,
-                              "plugin=%s: this process has opened %s, and can use one alone", file,
-                              shared->file);
+                              "plugin=%s: this process has opened %s with cpu_device_count=%s; it "
+                              "has one client, whose options stay",
+                              file, shared->file,
+                              shared->device_count[0] ? shared->device_count : "(unsaid)");
     *out = shared;
     pthread_mutex_unlock(&shared_lock);
     return status;

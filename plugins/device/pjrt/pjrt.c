@@ -102,6 +102,21 @@ static int32_t event_query(struct ls_device *device, const struct ls_event *even
                          : LS_OK;
 }
 
+// ---- Staging: memory of the host, and copies that are done when they return ----
+
+static void *staging_allocate(struct ls_device *device, uint64_t bytes)
+{
+    void *memory = device->host->allocate(device->host, bytes, LS_ALIGNMENT);
+    if (memory)
+        memset(memory, 0, bytes);
+    return memory;
+}
+
+static void staging_release(struct ls_device *device, void *memory)
+{
+    device->host->release(device->host, memory);
+}
+
 // ---- Tables ----
 
 static const struct ls_device_memory memory_calls = {
@@ -129,6 +144,13 @@ static const struct ls_device_streams stream_calls = {
     .event_record = event_record,
     .event_wait = event_wait,
     .event_query = event_query,
+};
+
+static const struct ls_device_staging staging_calls = {
+    .struct_size = sizeof(staging_calls),
+    .allocate = staging_allocate,
+    .release = staging_release,
+    .copy_async = pjrt_copy,
 };
 
 static const struct ls_device_capture capture_calls = {
@@ -159,6 +181,7 @@ static const struct ls_device_interface device_interface = {
     .memory = &memory_calls,
     .kernels = &kernel_calls,
     .streams = &stream_calls,
+    .staging = &staging_calls,
     .capture = &capture_calls,
 };
 

@@ -201,38 +201,46 @@ static const struct live *live_at(const struct pjrt_program *program,
     return NULL;
 }
 
+// Puts parts that lie one behind the other together; bytes, where one of them is not of the type wanted.
+static struct hlo_value joined(struct hlo *h, struct hlo_value *parts, uint32_t count,
+                               uint32_t type)
+{
+    bool bytes = false;
+    for (uint32_t i = 0; i < count; i++)
+        bytes = bytes || parts[i].type != type;
+    for (uint32_t i = 0; bytes && i < count; i++)
+        parts[i] = bytes_of(h, parts[i]);
+    return hlo_concatenate(h, parts, count, 0);
+}
+
+enum { JOINED_AT_ONCE = 64 };
+
 static int32_t read_value(struct ls_device *device, const struct pjrt_range *wanted,
                           struct hlo_value *out)
 {
     struct pjrt_program *program = device->recording;
     struct hlo *h = &program->h;
-    struct hlo_value parts[64], all = {0};
+    struct hlo_value parts[JOINED_AT_ONCE];
     uint32_t count = 0;
-    int32_t status = fill_gaps(device, wanted);
-    for (uint64_t at = wanted->offset; !status && at < end_of(wanted);) {
+    const int32_t status = fill_gaps(device, wanted);
+    if (status)
+        return status;
+    for (uint64_t at = wanted->offset; at < end_of(wanted);) {
         const struct live *live = live_at(program, wanted->buffer, at);
         const uint64_t end =
             end_of(&live->range) < end_of(wanted) ? end_of(&live->range) : end_of(wanted);
         const struct live part = part_of(h, live, at, end);
+        // A part that ends within an element stays bytes.
         const bool whole = part.range.bytes % ls_dtype_bytes(wanted->type) == 0;
-        // Parts that end within an element are put together as bytes, the others as what is wanted.
         parts[count++] = whole ? typed(h, part.value, wanted->type) : bytes_of(h, part.value);
         at = end;
-        if (count == 64 || at == end_of(wanted)) {
-            bool bytes = false;
-            for (uint32_t i = 0; i < count; i++)
-                bytes =
-                    bytes || parts[i].type != wanted->type || (all.id && all.type != wanted->type);
-            for (uint32_t i = 0; bytes && i < count; i++)
-                parts[i] = bytes_of(h, parts[i]);
-            all = hlo_concatenate(h, parts, count, 0);
-            parts[0] = all;
+        if (count == JOINED_AT_ONCE) {
+            parts[0] = joined(h, parts, count, wanted->type);
             count = 1;
         }
     }
-    if (!status)
-        *out = typed(h, all, wanted->type);
-    return status;
+    *out = typed(h, joined(h, parts, count, wanted->type), wanted->type);
+    return LS_OK;
 }
 
 // What overlaps a part that is written anew keeps what lies beyond it.
