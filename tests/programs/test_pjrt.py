@@ -84,7 +84,7 @@ class OnXla(ProgramTest):
 
 class Suite(OnXla):
     def test_no_operation_is_wrong_and_those_without_an_emitter_are_refused(self):
-        environment = dict(os.environ, LOCKSTEP_TEST_REFUSED="^recurrent|^b?float16|^host memory|^reductions")
+        environment = dict(os.environ, LOCKSTEP_TEST_REFUSED="^recurrent|^b?float16|^reductions")
         done = subprocess.run([os.environ["LOCKSTEP_RUN_DEVICE"], "pjrt:plugin=" + self.files[0]], stdout=subprocess.PIPE, text=True,
                               env=environment, timeout=7000)
         self.assertEqual(done.returncode, 0, done.stdout)
@@ -111,7 +111,7 @@ class Training(OnXla):
     def assert_close(self, got, wanted, what):
         self.assertEqual(len(got), len(wanted))
         for step, (a, b) in enumerate(zip(got, wanted)):
-            self.assertAlmostEqual(a, b, delta=LOSS_TOLERANCE, msg=f"{what}, step {step + 1}")
+            self.assertAlmostEqual(a, b, delta=LOSS_TOLERANCE * max(1, abs(b)), msg=f"{what}, step {step + 1}")
 
     def learns_as(self, device, name):
         options = (*self.models()[name], "--steps=10", "--validation=off")
@@ -170,8 +170,9 @@ class Training(OnXla):
                 self.assert_close(self.on_xla(self.files[0], *options)["losses"], wanted, optimizer)
 
     def test_checkpoints_go_to_the_cpu_and_back(self):
-        options = (*self.models()["mlp"], "--validation=off", "--replicas=1", "--checkpoint-steps=5", "--checkpoint-dir=" + self.path("ck"))
-        whole = self.train("--device=cpu", *self.models()["mlp"], "--validation=off", "--replicas=1", "--steps=15", "--save-weights=" + self.path("wanted.safetensors"))
+        plain = (*self.models()["mlp"], "--validation=off", "--replicas=1", "--optimizer=sgd:learning_rate=0.01,momentum=0.9")
+        options = (*plain, "--checkpoint-steps=5", "--checkpoint-dir=" + self.path("ck"))
+        whole = self.train("--device=cpu", *plain, "--steps=15", "--save-weights=" + self.path("wanted.safetensors"))
         for steps, device in ((5, "pjrt:plugin=" + self.files[0]), (10, "cpu"), (15, "pjrt:plugin=" + self.files[-1])):
             resumed = () if steps == 5 else ("--resume",)
             report = self.train("--device=" + device, *options, f"--steps={steps}", *resumed, "--save-weights=" + self.path("got.safetensors"), timeout=1200)

@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of emitters. What is not in it is refused by number; each family is a file of its own.
+// The table of emitters; each family is a file of its own. What has none is refused by name, or by number where it is newer than this file.
 #include "plugins/device/pjrt/operations.h"
+
+static const char *not_written(const struct ls_kernel_request *request)
+{
+    (void)request;
+    return "it has no emitter; device cpu has it";
+}
+
+static const struct pjrt_operation recurrent = {.name = "recurrent", .refusal = not_written};
+static const struct pjrt_operation recurrent_backward = {.name = "recurrent_backward",
+                                                         .refusal = not_written};
 
 static const struct pjrt_operation *const operations[] = {
     [LS_OP_CONV2D] = &pjrt_conv2d,
@@ -90,6 +100,8 @@ static const struct pjrt_operation *const operations[] = {
     [LS_OP_LAMB_UPDATE] = &pjrt_lamb_update,
     [LS_OP_EMA_UPDATE] = &pjrt_ema_update,
     [LS_OP_UNSCALE] = &pjrt_unscale,
+    [LS_OP_RECURRENT] = &recurrent,
+    [LS_OP_RECURRENT_BACKWARD] = &recurrent_backward,
     [LS_OP_DIFFERS] = &pjrt_differs,
 };
 
