@@ -266,6 +266,7 @@ class ls_batch_arrays(Structure):
         ("input_count", c_uint32),
         ("target", POINTER(ls_array)),
         ("weights", POINTER(ls_array)),
+        ("target_count", c_uint32),
     ]
 
 
@@ -291,6 +292,7 @@ class ls_compile_options(Structure):
         ("learning_rate_schedule", c_char_p),
         ("loss_scale", c_char_p),
         ("keep_outputs", c_uint32),
+        ("loss_weights", c_char_p),
     ]
 
 
@@ -340,6 +342,17 @@ class ls_scores(Structure):
         ("examples", c_uint64),
         ("seconds", c_double),
         ("metrics", ls_metrics),
+    ]
+
+
+class ls_output(Structure):
+    _fields_ = [
+        ("name", c_char_p),
+        ("ndims", c_uint32),
+        ("takes_classes", c_uint32),
+        ("has_loss", c_uint32),
+        ("dims", c_int64 * LS_ARRAY_DIMS),
+        ("elements", c_uint64),
     ]
 
 
@@ -431,6 +444,8 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "ls_predict_to_file": (c_int, [c_void_p, c_void_p, c_uint64, c_char_p]),
     "ls_model_output_elements": (c_uint64, [c_void_p]),
     "ls_model_output_shape": (c_uint32, [c_void_p, POINTER(c_int64)]),
+    "ls_output_count": (c_uint32, [c_void_p]),
+    "ls_output_describe": (c_int, [c_void_p, c_uint32, POINTER(ls_output)]),
     "ls_fit_losses": (POINTER(c_float), [c_void_p, POINTER(c_size_t)]),
     "ls_fit_epochs": (POINTER(ls_epoch), [c_void_p, POINTER(c_size_t)]),
     "ls_model_summary": (None, [c_void_p, c_void_p]),

@@ -17,6 +17,13 @@ class Variable(NamedTuple):
     shape: Tuple[int, ...]
     trainable: bool
 
+class Output(NamedTuple):
+    """An output of a model, as the library describes it."""
+    name: str
+    dims: Tuple[int, ...]
+    has_loss: bool
+    takes_classes: bool
+
 class Model:
     """A model, and the run that trains it. One thread uses a model at a time; several models may be used by several threads.
 
@@ -177,13 +184,15 @@ class Model:
             keras_model: The model that gets them.
         """
 
-    def compile(self, optimizer: Any=None, loss: Any=None, metrics: Any=None, *, run_eagerly: bool=False, steps_per_execution: Union[int, str]=1, jit_compile: Union[bool, str]='auto', own_optimizer: Any=..., lr_scaling: Optional[str]=..., learning_rate_schedule: Optional[str]=..., loss_scale: Optional[str]=..., keep_outputs: Optional[int]=...) -> None:
+    def compile(self, optimizer: Any=None, loss: Any=None, metrics: Any=None, *, loss_weights: Union[None, Sequence[float], Dict[str, float]]=None, run_eagerly: bool=False, steps_per_execution: Union[int, str]=1, jit_compile: Union[bool, str]='auto', own_optimizer: Any=..., lr_scaling: Optional[str]=..., learning_rate_schedule: Optional[str]=..., loss_scale: Optional[str]=..., keep_outputs: Optional[int]=...) -> None:
         """Says how the model is trained; what an earlier call said is forgotten.
 
         Args:
             optimizer: A text ("adam:learning_rate=0.01") or an object of Keras; None: as the model's file says, else adam.
             loss: A text, an object of Keras, or a function of y_true and y_pred that composes lockstep.ops; None: by the file or the last layer.
-            metrics: One of these or a list; None: by the loss; "none": none.
+                Of a model with several outputs a list of these, or a dictionary by `output_names`; None in it: the output has no loss.
+            metrics: One of these or a list; None: by the loss; "none": none. With several outputs a list of lists, or a dictionary.
+            loss_weights: How often the losses of several outputs count in the loss; a list or a dictionary.
             run_eagerly: Of Keras, without effect: a model is always compiled as a whole.
             steps_per_execution: Likewise.
             jit_compile: Likewise.
@@ -218,6 +227,10 @@ class Model:
     def interrupt(self) -> None:
         """Ends the fit, evaluation or prediction under way with KeyboardInterrupt, as Ctrl-C does. [any thread]"""
 
+    @property
+    def output_names(self) -> List[str]:
+        """What losses and metrics call the outputs: the names of their layers."""
+
     def fit(self, x: Any=None, y: Any=None, batch_size: Optional[int]=None, epochs: int=1, verbose: Verbose='auto', callbacks: Optional[Iterable[CallbackLike]]=None, validation_split: float=0.0, validation_data: Any=None, shuffle: Union[bool, int]=True, class_weight: Optional[Dict[int, float]]=None, sample_weight: Any=None, *, steps_per_epoch: Optional[int]=None, validation_steps: Optional[int]=None, initial_epoch: int=0, validation_batch_size: Optional[int]=None, validation_freq: Union[int, Iterable[int]]=1, split: str='train', checkpoints: Union[None, str, Dict[str, Any]]=None, steps: Optional[int]=..., replica_batch: Optional[int]=..., microbatches: Optional[int]=..., accumulate: Optional[int]=..., check_replicas: Optional[int]=..., report: Optional[str]=..., timeline: Optional[str]=..., timeline_first: Optional[int]=..., timeline_last: Optional[int]=..., command: Optional[str]=..., log_every: Optional[int]=...) -> History:
         """Trains.
 
@@ -225,7 +238,7 @@ class Model:
             x: An array, a list or a dictionary of one for each input, the text of a dataset ("fashion-mnist"), a function that returns an iterator over batches (x, y), such an
                 iterator, a tf.data.Dataset or a keras.utils.PyDataset. Arrays of uint8, int32 and float32 are read where they are, until the next fit on
                 other data, so they must not change meanwhile.
-            y: The targets of arrays.
+            y: As in `fit`.
             batch_size: Of all replicas together; None: 64 times the replicas.
             epochs: The number of the last epoch, which is that of all epochs unless `initial_epoch` is given.
             verbose: "auto", None and 1 show a bar on a terminal, and elsewhere, as in a notebook, a line for each epoch; 2 always lines; 0 nothing.
@@ -267,7 +280,7 @@ class Model:
 
         Args:
             x: As in `fit`.
-            y: The targets of arrays.
+            y: As in `fit`.
             batch_size: Of all replicas together; None: 64 times the replicas.
             verbose: "auto", None and 1 show a bar on a terminal while it runs, and then a line, as 2 does; 0 nothing.
             sample_weight: The weight of each example.
@@ -286,7 +299,7 @@ class Model:
             ['accuracy', 'loss']
         """
 
-    def predict(self, x: Any, batch_size: Optional[int]=None, verbose: Verbose='auto', *, callbacks: Optional[Iterable[CallbackLike]]=None, split: str='test') -> 'numpy.ndarray':
+    def predict(self, x: Any, batch_size: Optional[int]=None, verbose: Verbose='auto', *, callbacks: Optional[Iterable[CallbackLike]]=None, split: str='test') -> Any:
         """Computes the output for each example, in their order.
 
         Args:
@@ -297,7 +310,7 @@ class Model:
             split: Of a dataset's text.
 
         Returns:
-            An array of float32, a row for each example.
+            An array of float32, a row for each example; of several outputs a list of them.
 
         Raises:
             InputError: The data does not fit the model.
@@ -312,7 +325,7 @@ class Model:
 
         Args:
             x: Arrays of the examples.
-            y: The targets.
+            y: As in `fit`.
             sample_weight: The weight of each example.
             return_dict: Whether the result is a dictionary.
 
@@ -331,7 +344,7 @@ class Model:
 
         Args:
             x: Arrays of the examples.
-            y: The targets.
+            y: As in `fit`.
             sample_weight: The weight of each example.
             return_dict: Whether the result is a dictionary.
 
@@ -339,17 +352,17 @@ class Model:
             A number, a list, or a dictionary.
         """
 
-    def predict_on_batch(self, x: Any) -> 'numpy.ndarray':
+    def predict_on_batch(self, x: Any) -> Any:
         """Computes the output for each example.
 
         Args:
             x: Arrays of the examples.
 
         Returns:
-            An array of float32.
+            An array of float32, or a list of them, as `predict`.
         """
 
-    def __call__(self, x: Any, training: bool=False) -> 'numpy.ndarray':
+    def __call__(self, x: Any, training: bool=False) -> Any:
         """As predict_on_batch, for programs that call a model of Keras.
 
         Args:
