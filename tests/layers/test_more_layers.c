@@ -269,7 +269,7 @@ static const char *const refused[][2] = {
      "antialias: expected false: smaller images are not smoothed first"},
     {LAYER("9, 8, 3", "Resizing", "'height': 3, 'width': 2, 'interpolation': 'lanczos3'"),
      "interpolation: expected one of nearest, bilinear, got \"lanczos3\""},
-    {LAYER("9, 8, 3", "CenterCrop", "'height': 3, 'width': 2, 'data_format': 'channels_first'"),
+    {LAYER("9, 8, 3", "CenterCrop", "'height': 3, 'width': 2, 'data_format': 'first'"),
      "data_format"},
     {LAYER("9", "Masking", "'mask_value': 1"), "expected 3 dimensions: batch, steps, features"},
     {LAYER("9", "Embedding", "'output_dim': 3"),
