@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One client of a PJRT plugin (XLA's C interface): programs, buffers and their execution. A process has one client, which all
-// devices share: it is opened by the first, never closed, and its library is never unloaded, because plugins start threads that
-// nobody stops.
+// One client of a PJRT plugin (XLA's C interface): programs, buffers and their execution. A process
+// has one client, which all devices share: it is opened by the first, never closed, and its library
+// is never unloaded, because plugins start threads that nobody stops.
 #ifndef LS_DEVICE_PJRT_CLIENT_H
 #define LS_DEVICE_PJRT_CLIENT_H
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two-dimensional convolutions. Each of the six operations is one of three products of x (B,H,W,C), w (KH,KW,C/groups,F) and y
-// (B,OH,OW,F): y from x and w, x from y and w, w from x and y; all three are convolutions for XLA.
+// Two-dimensional convolutions. Each of the six operations is one of three products of x (B,H,W,C),
+// w (KH,KW,C/groups,F) and y (B,OH,OW,F): y from x and w, x from y and w, w from x and y; all three
+// are convolutions for XLA.
 #include "plugins/device/pjrt/operations.h"
 
 // The window of an XLA convolution, rows and columns.

@@ -15,8 +15,9 @@ struct ls_device {
 };
 
 // ---- Memory (memory.c, pieces.c) ----
-// PJRT buffers are typed values that are only written as a whole. An allocation is memory of the host, and buffers that hold parts
-// of it: `pieces`. The part of a piece that is `ahead` is newer there than in the memory of the host; no other piece overlaps it.
+// PJRT buffers are typed values that are only written as a whole. An allocation is memory of the
+// host, and buffers that hold parts of it: `pieces`. The part of a piece that is `ahead` is newer
+// there than in the memory of the host; no other piece overlaps it.
 
 struct pjrt_piece {
     uint64_t offset, bytes;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes StableHLO text: one line for each instruction, whose result is a value with its type and shape. Memory that runs out
-// is noted in `failed`; what is written afterwards is lost, and the text must not be used.
+// Writes StableHLO text: one line for each instruction, whose result is a value with its type and
+// shape. Memory that runs out is noted in `failed`; what is written afterwards is lost, and the
+// text must not be used.
 #ifndef LS_DEVICE_PJRT_HLO_H
 #define LS_DEVICE_PJRT_HLO_H
 

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels: an operation with its shapes, what a launch of it reads and writes, and how it becomes instructions.
+// Kernels: an operation with its shapes, what a launch of it reads and writes, and how it becomes
+// instructions.
 #include "plugins/device/pjrt/device.h"
 
 // ---- Preparing ----
 
-// What an operation keeps for its backward one in a form of its own: here nothing is kept, it is computed again.
+// What an operation keeps for its backward one in a form of its own: here nothing is kept, it is
+// computed again.
 static bool is_saved(const struct ls_kernel_request *request, uint32_t argument)
 {
     return argument >= request->input_count && request->arguments[argument].dtype == LS_U8;

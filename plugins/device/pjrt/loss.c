@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cross-entropy with labels, the squared error, and what regularized variables add. The loss of an example is the mean over its
-// positions; `sums` adds the examples up.
+// The cross-entropy with labels, the squared error, and what regularized variables add. The loss of
+// an example is the mean over its positions; `sums` adds the examples up.
 #include "plugins/device/pjrt/operations.h"
 
 #include <math.h>

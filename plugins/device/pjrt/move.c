@@ -79,7 +79,8 @@ static void emit_transpose_backward(struct pjrt_call *call)
 
 // ---- Upsampling: along rows, then along columns ----
 
-// The share that element i of x has in element o of y, along an axis: a constant matrix (large, small).
+// The share that element i of x has in element o of y, along an axis: a constant matrix (large,
+// small).
 static struct hlo_value weights(struct hlo *h, const struct ls_op_attributes *a, int axis,
                                 int64_t small)
 {

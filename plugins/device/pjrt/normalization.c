@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batch normalization (with this share's statistics, given ones, or those of all replicas) and layer normalization.
+// Batch normalization (with this share's statistics, given ones, or those of all replicas) and
+// layer normalization.
 #include "plugins/device/pjrt/operations.h"
 
 // ---- Batch normalization, over the last dimension C ----

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of emitters; each family is a file of its own. What has none is refused by name, or by number where it is newer than this file.
+// The table of emitters; each family is a file of its own. What has none is refused by name, or by
+// number where it is newer than this file.
 #include "plugins/device/pjrt/operations.h"
 
 static const char *not_written(const struct ls_kernel_request *request)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the emitters of operations share. An emitter writes the StableHLO of one operation: it reads the values of the inputs in
-// their shapes and sets those of the outputs. What all operations have in common (adding to an output, leaving everything as it is
-// in a step that is skipped) is written around it, in kernel.c.
+// What the emitters of operations share. An emitter writes the StableHLO of one operation: it reads
+// the values of the inputs in their shapes and sets those of the outputs. What all operations have
+// in common (adding to an output, leaving everything as it is in a step that is skipped) is written
+// around it, in kernel.c.
 #ifndef LS_DEVICE_PJRT_OPERATION_H
 #define LS_DEVICE_PJRT_OPERATION_H
 
@@ -58,8 +59,8 @@ struct hlo_value pjrt_sigmoid(struct hlo *h, struct hlo_value x);
 struct hlo_value pjrt_softplus(struct hlo *h, struct hlo_value x);
 struct hlo_value pjrt_softmax(struct hlo *h, struct hlo_value x); // over the last dimension
 
-// 1 / (1 - rate) or 0 for each element: what dropout multiplies by. `element` (ui32) is the index within
-// the example, in a shape whose first dimension are the examples.
+// 1 / (1 - rate) or 0 for each element: what dropout multiplies by. `element` (ui32) is the index
+// within the example, in a shape whose first dimension are the examples.
 struct hlo_value pjrt_kept(struct pjrt_call *call, struct hlo_value element);
 
 // A sum of the elements of the example, the value of `sums`: {loss, right, examples, 0}.

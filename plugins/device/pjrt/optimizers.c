@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations over flat ranges: the optimizers' updates, clipping, averages of weights, and what they need to know of a gradient.
-// Arithmetic as in keras.optimizers; factors that depend on the step alone are computed in float64.
+// Operations over flat ranges: the optimizers' updates, clipping, averages of weights, and what
+// they need to know of a gradient. Arithmetic as in keras.optimizers; factors that depend on the
+// step alone are computed in float64.
 #include "plugins/device/pjrt/operations.h"
 
 #include <math.h>
@@ -164,8 +165,8 @@ static struct hlo_value adamax(struct pjrt_call *call, const struct states *s, s
     return hlo_divide(h, times(h, factor, s->new[0]), hlo_plus(h, s->new[1], (double)a->epsilon));
 }
 
-// ls_nadam_product(): the product of beta1 (1 - 0.96^i / 2) for i = 1 .. t, by a loop that ends when it no
-// longer changes anything. `power` becomes 0.96^(i - 1).
+// ls_nadam_product(): the product of beta1 (1 - 0.96^i / 2) for i = 1 .. t, by a loop that ends
+// when it no longer changes anything. `power` becomes 0.96^(i - 1).
 static struct hlo_value nadam_product(struct pjrt_call *call)
 {
     struct hlo *h = call->h;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pieces of allocations: which buffer has which part, and when it goes back to the memory of the host.
+// The pieces of allocations: which buffer has which part, and when it goes back to the memory of
+// the host.
 #include "plugins/device/pjrt/device.h"
 
 // ---- Pieces ----

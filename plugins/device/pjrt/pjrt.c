@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device `pjrt`: whatever a PJRT plugin drives (TPUs, GPUs, CPUs), through XLA. Operations are written as StableHLO text
-// (operation.h), a recorded step is one program (recording.c). Calls return when the work is done, so streams and events have nothing to
-// wait for: the host needs them to record, and sees one stream.
+// Device `pjrt`: whatever a PJRT plugin drives (TPUs, GPUs, CPUs), through XLA. Operations are
+// written as StableHLO text (operation.h), a recorded step is one program (recording.c). Calls
+// return when the work is done, so streams and events have nothing to wait for: the host needs them
+// to record, and sees one stream.
 //
-// Options: plugin=FILE, the shared object; cpu_device_count=N, how many devices XLA's CPU plugin shows (4 unsaid);
-// recording=off, every operation is a program of its own.
+// Options: plugin=FILE, the shared object; cpu_device_count=N, how many devices XLA's CPU plugin
+// shows (4 unsaid); recording=off, every operation is a program of its own.
 #include "plugins/device/pjrt/device.h"
 
 static int32_t pjrt_describe(const struct ls_host *host, struct ls_device_info *out)

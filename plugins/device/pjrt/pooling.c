@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pooling over rows and columns. Padding is never the largest, and the mean divides by the elements that are there.
+// Pooling over rows and columns. Padding is never the largest, and the mean divides by the elements
+// that are there.
 #include "plugins/device/pjrt/operations.h"
 
 #include <math.h>

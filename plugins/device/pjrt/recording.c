@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Recordings: what is launched between begin and end becomes one program. Within it memory is a list of values, each of a part of an
-// allocation. What is read before anything wrote it is an argument; what is there at the end is a result.
+// Recordings: what is launched between begin and end becomes one program. Within it memory is a
+// list of values, each of a part of an allocation. What is read before anything wrote it is an
+// argument; what is there at the end is a result.
 #include "plugins/device/pjrt/device.h"
 #include "plugins/device/pjrt/program.h"
 
@@ -135,7 +136,8 @@ static int32_t add_argument(struct ls_device *device, struct pjrt_range range)
     return add_live(program, (struct live){range, value, false}) ? LS_OK : no_memory(device);
 }
 
-// Where the first gap between values at or after `offset` begins and ends; false: none before `end`.
+// Where the first gap between values at or after `offset` begins and ends; false: none before
+// `end`.
 static bool find_gap(const struct pjrt_program *program, const struct ls_buffer *buffer,
                      uint64_t *offset, uint64_t *end)
 {
@@ -201,7 +203,8 @@ static const struct live *live_at(const struct pjrt_program *program,
     return NULL;
 }
 
-// Puts parts that lie one behind the other together; bytes, where one of them is not of the type wanted.
+// Puts parts that lie one behind the other together; bytes, where one of them is not of the type
+// wanted.
 static struct hlo_value joined(struct hlo *h, struct hlo_value *parts, uint32_t count,
                                uint32_t type)
 {
