@@ -105,7 +105,7 @@ static const char *const dtype_names[] = {"float32", "float64", "float16", "bflo
 static const char *const reduction_names[] = {"sum", "product", "min", "max", "mean", NULL};
 static const char *const operation_names[] = {
     "all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "all_to_all", NULL};
-static const char *const memory_names[] = {"host", "cuda", NULL};
+static const char *const memory_names[] = {"host", "cuda", "its own", NULL};
 
 static void print_device(const struct ls_opened_plugin *opened)
 {
