@@ -356,6 +356,8 @@ static void emit_loss_backward(struct pjrt_call *call)
 
 static const char *loss_refusal(const struct ls_kernel_request *request)
 {
+    if (request->input_count > 3 || (request->input_count > 2 && request->arguments[2].ndims > 1))
+        return "masks of outputs";
     return request->attributes.function < LS_LOSS_FUNCTION_COUNT ? NULL
                                                                  : "a function it does not know";
 }
@@ -478,8 +480,9 @@ static void emit_metric(struct pjrt_call *call)
 
 static const char *metric_refusal(const struct ls_kernel_request *request)
 {
-    return request->attributes.function < LS_METRIC_FUNCTION_COUNT ? NULL
-                                                                   : "a function it does not know";
+    if (request->input_count > 2)
+        return "masks of outputs";
+    return request->attributes.function < LS_METRIC_CLASSES ? NULL : "a function it does not know";
 }
 
 const struct pjrt_operation pjrt_loss = {
