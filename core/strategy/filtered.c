@@ -647,12 +647,14 @@ static void copy_residual(const struct ls_driver_member *member, float *out, con
     for (const struct ls_filtered *own = member->filtered_ranges; own; own = own->next)
         for (uint32_t i = 0; i < own->piece_count; i++) {
             const struct piece *piece = &own->pieces[i];
+            if (!piece->filtered) // the sums of the step, which lie before the flat buffer
+                continue;
             const uint64_t flat = own->range.first + piece->at - LS_STEP_STATS;
             float *residual = own->residual + piece->packed;
-            const struct window all = {piece->at, UINT64_MAX - piece->at, out + flat};
-            if (piece->filtered && out)
-                scatter(piece, residual, &all);
-            else if (piece->filtered)
+            if (out)
+                scatter(piece, residual,
+                        &(struct window){piece->at, UINT64_MAX - piece->at, out + flat});
+            else
                 gather(piece, in + flat, residual);
         }
 }
