@@ -249,8 +249,12 @@ int32_t local_test(struct ls_transport *transport, struct ls_transfer *transfer)
 {
     if (atomic_load_explicit(&transport->shared->aborted, memory_order_relaxed))
         return local_leave(transport);
-    const int32_t status = test_any(transport, transfer);
-    return status == LS_AGAIN && local_peer_left(transport, transfer) ? LS_PEER_LOST : status;
+    int32_t status = test_any(transport, transfer);
+    if (status != LS_AGAIN || !local_peer_left(transport, transfer))
+        return status;
+    // What a peer did last, before it left, may have come after the first look.
+    status = test_any(transport, transfer);
+    return status == LS_AGAIN ? LS_PEER_LOST : status;
 }
 
 bool local_is_ready(const struct ls_transport *transport, const struct ls_transfer *transfer)

@@ -407,10 +407,14 @@ int32_t shm_test(struct ls_transport *transport, struct ls_transfer *transfer)
 {
     if (atomic_load_explicit(&transport->shared->header->aborted, memory_order_relaxed))
         return shm_leave(transport);
-    const int32_t status = test_any(transport, transfer);
+    int32_t status = test_any(transport, transfer);
+    // What a peer did last, before it left, may have come after the first look.
+    const bool left = status == LS_AGAIN && shm_peer_left(transport, transfer);
+    if (left)
+        status = test_any(transport, transfer);
     if (status == LS_OK)
         transport->under_way -= shm_bytes_of(transfer);
-    return status == LS_AGAIN && shm_peer_left(transport, transfer) ? LS_PEER_LOST : status;
+    return status == LS_AGAIN && left ? LS_PEER_LOST : status;
 }
 
 static bool can_receive(const struct ls_transfer *transfer)
