@@ -332,6 +332,19 @@ static bool offers_masks(struct ls_device_suite *suite)
     return ls_device_operation_offered(suite, "loss with a mask", &request);
 }
 
+// Whether it counts by classes, which a device may lack as well.
+static bool offers_classes(struct ls_device_suite *suite)
+{
+    const struct ls_device_request request = {.op = LS_OP_METRIC,
+                                              .attributes = {.function = LS_METRIC_CLASSES},
+                                              .input_count = 2,
+                                              .output_count = 1,
+                                              .arguments = {LS_DEVICE_DESC(LS_F32, 2, 3),
+                                                            LS_DEVICE_DESC(LS_F32, 2, 3),
+                                                            LS_DEVICE_DESC(LS_F32, 9)}};
+    return ls_device_operation_offered(suite, "metric of classes", &request);
+}
+
 static void more_losses(struct ls_device_suite *suite)
 {
     static const size_t few[] = {0, 1, 3, 5, 7}; // of the shapes
@@ -339,7 +352,7 @@ static void more_losses(struct ls_device_suite *suite)
     const bool backward = offers(suite, "loss_backward", LS_OP_LOSS_BACKWARD);
     const bool counts = offers(suite, "metric", LS_OP_METRIC);
     const bool positions = offers(suite, "position_loss", LS_OP_POSITION_LOSS);
-    const bool masks = forward && offers_masks(suite);
+    const bool masks = forward && offers_masks(suite), classes = counts && offers_classes(suite);
     const size_t kinds = masks ? WEIGHTS : OF_POSITIONS;
     for (size_t i = 0; i < sizeof(few) / sizeof(few[0]); i++) {
         for (size_t k = 0; k < sizeof(losses) / sizeof(losses[0]); k++) {
@@ -353,7 +366,8 @@ static void more_losses(struct ls_device_suite *suite)
                 position_case(suite, k, few[i], (i + k) % 2 == 0);
         }
         for (size_t k = 0; counts && k < sizeof(metrics) / sizeof(metrics[0]); k++)
-            metric_case(suite, k, few[i], masks && (i + k) % 2);
+            if (classes || metrics[k].function < LS_METRIC_CLASSES)
+                metric_case(suite, k, few[i], masks && (i + k) % 2);
     }
 }
 
