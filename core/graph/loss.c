@@ -104,13 +104,17 @@ static struct ls_op_attributes attributes_of(const struct term *term, bool any, 
 
 // ---- The mask of the output ----
 
-static enum ls_status refuse_mask(const struct ls_graph *graph, const struct ls_tensor *output,
+static enum ls_status refuse_mask(struct ls_graph *graph, const struct ls_tensor *output,
                                   const char *why)
 {
+    uint32_t index = 0;
+    while (index + 1 < graph->output_count && graph->outputs[index] != output)
+        index++;
+    graph->layer = LS_NO_LAYER; // the last one that was built, which need not be this output's
     return ls_graph_fail(graph, output,
-                         "the model's output has a mask (mask_zero or Masking), %s; end the mask "
-                         "with a layer that has none, such as Flatten or Reshape",
-                         why);
+                         "output '%s' of the model has a mask (mask_zero or Masking), %s; end the "
+                         "mask with a layer that has none, such as Flatten or Reshape",
+                         ls_graph_output_name(graph, index), why);
 }
 
 static enum ls_status reshape(struct ls_graph *graph, struct ls_tensor *x, uint32_t ndims,
@@ -371,8 +375,9 @@ static enum ls_status begin_term(struct ls_graph *graph, const struct ls_loss *l
     return status;
 }
 
-// Where an output has no loss, what only it depends on is not trained, as in Keras.
-static enum ls_status freeze_unread(struct ls_graph *graph)
+// Where an output has no loss, what only it depends on is not trained, as in Keras. `says`: warns
+// of it.
+static enum ls_status freeze_unread(struct ls_graph *graph, bool says)
 {
     bool *read = calloc((size_t)graph->tensor_count + 1, sizeof(*read));
     uint32_t count = 0;
@@ -397,7 +402,7 @@ static enum ls_status freeze_unread(struct ls_graph *graph)
         count++;
     }
     free(read);
-    if (count)
+    if (count && says)
         ls_warn(graph->name, "%u variable%s not trained, such as '%s': no loss depends on %s",
                 count, count == 1 ? " is" : "s are", first, count == 1 ? "it" : "them");
     return LS_OK;
@@ -431,5 +436,6 @@ enum ls_status ls_graph_add_losses(struct ls_graph *graph, const struct ls_loss 
         else if (tensor->l1 > 0 || tensor->l2 > 0)
             status = add_activity_penalty(graph, tensor);
     }
-    return !status && found < count ? freeze_unread(graph) : status;
+    // A graph with weights is built after one without, which has said it.
+    return !status && found < count ? freeze_unread(graph, !losses[0].weighted) : status;
 }

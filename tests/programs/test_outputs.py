@@ -124,6 +124,19 @@ class SeveralOutputs(ProgramTest):
         self.refused(BAD_INPUT, "train", self.model, self.data.replace("y2.npy", "x.npy"), says=("'size'", "field 'y2'"))
         self.refused(USAGE, "train", self.model, self.data.replace("y2=", "y3="), says=("y2 is missing",))
 
+    def test_an_output_with_a_mask_is_refused_by_its_name(self):
+        with open(self.path("masked.json"), "w") as file:
+            json.dump({"class_name": "Functional", "config": {
+                "name": "masked", "layers": [layer("InputLayer", "ids", [], batch_shape=[None, 4], dtype="int32"),
+                                             layer("Embedding", "words", [("ids", 0)], input_dim=9, output_dim=5, mask_zero=True),
+                                             layer("Dense", "tag", [("words", 0)], units=3, activation="softmax"),
+                                             layer("GlobalAveragePooling1D", "mean", [("words", 0)]), layer("Dense", "size", [("mean", 0)], units=1)],
+                "input_layers": [["ids", 0, 0]], "output_layers": [["tag", 0, 0], ["size", 0, 0]]}}, file)
+        self.write_npy("ids.npy", "<i4", [[(i + k) % 9 for k in range(4)] for i in range(13)])
+        self.write_npy("tags.npy", "<i4", [[(i + k) % 3 for k in range(4)] for i in range(13)])
+        data = "--dataset=arrays:" + ",".join(f"{field}={self.path(name + '.npy')}" for field, name in (("x", "ids"), ("y", "tags"), ("y2", "y2")))
+        self.refused(BAD_INPUT, "train", "--model=" + self.path("masked.json"), data, "--device=cpu", says=("output 'tag'", "has a mask"))
+
     def test_an_output_without_a_loss_needs_no_targets(self):
         only = "--dataset=arrays:" + ",".join(f"{name}={self.path(name + '.npy')}" for name in ("x", "y"))
         report = self.train(self.model, only, "--loss=kind=sparse_categorical_crossentropy", "--epochs=1", "--threads=1")
