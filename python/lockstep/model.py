@@ -149,9 +149,12 @@ def _compile_text(value: Any, what: str, own: Own = None, by_output: bool = Fals
 def _loss_weights_text(weights: Union[None, Sequence[float], Dict[str, float]]) -> Optional[str]:
     if weights is None or isinstance(weights, str):
         return weights
-    if isinstance(weights, dict):
-        return ",".join(f"{name}={weight!r}" for name, weight in weights.items())
-    return ",".join(repr(weight) for weight in weights)
+    try:
+        if isinstance(weights, dict):
+            return ",".join(f"{name}={float(weight)!r}" for name, weight in weights.items())
+        return ",".join(repr(float(weight)) for weight in weights)  # of numpy, too, whose repr says its type
+    except (TypeError, ValueError):
+        raise UsageError(f"loss_weights={weights!r}: expected a list of numbers, or a dictionary of them by the names of outputs") from None
 
 
 # ---- Models ----
@@ -448,9 +451,10 @@ class Model:
             library().ls_distributed_close(entry[1])
 
     @property
-    def output_shape(self) -> Tuple[Optional[int], ...]:
-        """As in Keras: None for the examples, then the sizes of a prediction."""
-        return (None, *self._output_dims())
+    def output_shape(self) -> Any:
+        """As in Keras: None for the examples, then the sizes of a prediction; of several outputs a list of these."""
+        dims, outputs = self._output_dims(), self._outputs()
+        return [(None, *output.dims) for output in outputs] if len(outputs) > 1 else (None, *dims)
 
     def _output_dims(self) -> Tuple[int, ...]:
         dims = (ctypes.c_int64 * declared.LS_ARRAY_DIMS)()
@@ -845,7 +849,7 @@ class Model:
             x: An array, a list or a dictionary of one for each input, the text of a dataset ("fashion-mnist"), a function that returns an iterator over batches (x, y), such an
                 iterator, a tf.data.Dataset or a keras.utils.PyDataset. Arrays of uint8, int32 and float32 are read where they are, until the next fit on
                 other data, so they must not change meanwhile.
-            y: As in `fit`.
+            y: The targets of arrays; of a model with several outputs a list of them, or a dictionary by `output_names`.
             batch_size: Of all replicas together; None: 64 times the replicas.
             epochs: The number of the last epoch, which is that of all epochs unless `initial_epoch` is given.
             verbose: "auto", None and 1 show a bar on a terminal, and elsewhere, as in a notebook, a line for each epoch; 2 always lines; 0 nothing.

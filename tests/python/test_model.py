@@ -700,9 +700,10 @@ class SeveralOutputs(ModelTest):
             self.model = self.two()
         self.assertEqual(*found)
         self.assertEqual(self.model.output_names, ["kind", "size"])
+        self.assertEqual(self.model.output_shape, [(None, *one.shape[1:]) for one in self.model.predict(self.x, verbose=0)])
 
     def test_weights_of_examples_count_in_all_losses(self):
-        self.model.compile("sgd", loss=["sparse_categorical_crossentropy", "mse"], loss_weights={"size": 0.5})
+        self.model.compile("sgd", loss=["sparse_categorical_crossentropy", "mse"], loss_weights={"size": numpy.float32(0.5)})
         loss, kind_loss, size_loss, _ = self.model.evaluate(self.x, [self.kinds, self.sizes], sample_weight=self.weights, verbose=0)
         kind, size, _, _ = self.of_numpy()
         self.assertAlmostEqual(kind_loss, float((kind * self.weights).mean()), 5)
@@ -743,6 +744,9 @@ class SeveralOutputs(ModelTest):
                         ({"kind": self.kinds, "colour": self.sizes}, "no output 'colour'")):
             with self.assertRaisesRegex(lockstep.UsageError, says):
                 self.model.fit(self.x, y, verbose=0)
+        for weights in (2.0, ["a", 1], {"size": None}):
+            with self.assertRaisesRegex(lockstep.UsageError, "loss_weights=.*expected a list of numbers"):
+                self.model.compile("sgd", loss=["sparse_categorical_crossentropy", "mse"], loss_weights=weights)
         with self.assertRaisesRegex(lockstep.UsageError, "sample_weight: expected one array"):
             self.model.fit(self.x, [self.kinds, self.sizes], sample_weight=[self.weights, self.weights], verbose=0)
         with self.assertRaisesRegex(lockstep.UsageError, "2 outputs"):
