@@ -649,8 +649,10 @@ static bool read_class_option(struct part *part, const char *metric, const char 
     const bool score = strstr(metric, "f1_score") || strstr(metric, "fbeta_score");
     const bool overlap = strstr(metric, "io_u") != NULL, at = strstr(metric, "_at_") != NULL;
 
-    if (overlap && is_one_of(key, (const char *const[]){"sparse_y_true", "axis", NULL}))
+    if (overlap && strcmp(key, "sparse_y_true") == 0)
         return true;
+    if (overlap && strcmp(key, "axis") == 0)
+        return json_integer_value(value) == -1; // where the classes of an output are
     if (overlap && strcmp(key, "sparse_y_pred") == 0)
         return json_is_false(value);
     if ((score && strcmp(key, "beta") == 0 && strcmp(metric, "f1_score") == 0) ||

@@ -391,6 +391,9 @@ static const struct {
     {"{'metrics': [{'class_name': 'MeanIoU', 'config': {'name': 'm', 'dtype': 'float32', "
      "'num_classes': 3, 'sparse_y_pred': true}}]}",
      LS_COMPILE_METRICS, "sparse_y_pred"},
+    {"{'metrics': [{'class_name': 'OneHotMeanIoU', 'config': {'name': 'm', 'dtype': 'float32', "
+     "'num_classes': 3, 'sparse_y_pred': false, 'axis': 0}}]}",
+     LS_COMPILE_METRICS, "axis: 0 is not supported"},
     {"{'metrics': ['accuracy', 'R2Score']}", LS_COMPILE_METRICS,
      "compile_config.metrics: 'R2Score' is not supported yet; supported: accuracy, "
      "binary_accuracy"},
