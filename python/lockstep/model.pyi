@@ -73,8 +73,8 @@ class Model:
         """For training loops of the program's own: what shares out data, runs functions on each replica, and reduces what they return."""
 
     @property
-    def output_shape(self) -> Tuple[Optional[int], ...]:
-        """As in Keras: None for the examples, then the sizes of a prediction."""
+    def output_shape(self) -> Any:
+        """As in Keras: None for the examples, then the sizes of a prediction; of several outputs a list of these."""
 
     def summary(self, print_fn: Optional[Callable[[str], Any]]=None) -> None:
         """Prints a table like Keras's.
@@ -238,7 +238,7 @@ class Model:
             x: An array, a list or a dictionary of one for each input, the text of a dataset ("fashion-mnist"), a function that returns an iterator over batches (x, y), such an
                 iterator, a tf.data.Dataset or a keras.utils.PyDataset. Arrays of uint8, int32 and float32 are read where they are, until the next fit on
                 other data, so they must not change meanwhile.
-            y: As in `fit`.
+            y: The targets of arrays; of a model with several outputs a list of them, or a dictionary by `output_names`.
             batch_size: Of all replicas together; None: 64 times the replicas.
             epochs: The number of the last epoch, which is that of all epochs unless `initial_epoch` is given.
             verbose: "auto", None and 1 show a bar on a terminal, and elsewhere, as in a notebook, a line for each epoch; 2 always lines; 0 nothing.
