@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// EinsumDense: an input and a kernel multiplied and summed as an equation says, "abc,cd->abd", plus bias, then the
-// activation. Letters of input and kernel that the output lacks are summed over. Where the kernel has these first,
-// in any order, and all of its others are only its own, it is one product of matrices. Else, as for "abc,bcd->abd",
-// all products are made and then summed.
+// EinsumDense: an input and a kernel multiplied and summed as an equation says, "abc,cd->abd", plus
+// bias, then the activation. Letters of input and kernel that the output lacks are summed over.
+// Where the kernel has these first, in any order, and all of its others are only its own, it is one
+// product of matrices. Else, as for "abc,bcd->abd", all products are made and then summed.
 #include "layers/convolution.h"
 
 #include <ctype.h>
@@ -43,7 +43,8 @@ static bool has(const char *part, char letter)
     return letter != '\0' && strchr(part, letter) != NULL;
 }
 
-// Reads letters up to `end`, with the digits of ... in front or behind; NULL: they are none, too many, or one twice.
+// Reads letters up to `end`, with the digits of ... in front or behind; NULL: they are none, too
+// many, or one twice.
 static const char *read_part(const char *text, const char *end, const struct equation *equation,
                              bool *elided, char *out)
 {
@@ -95,7 +96,8 @@ static bool read_equation(const char *text, const struct ls_shape *x, struct equ
     return true;
 }
 
-// The size of each letter: those of the input, and of the output, whose own sizes output_shape gives.
+// The size of each letter: those of the input, and of the output, whose own sizes output_shape
+// gives.
 static bool read_sizes(const json_t *given, const struct ls_shape *x, struct equation *e)
 {
     const size_t outputs = strlen(e->output), elided = e->elided;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layers of volumes (B, D, H, W, C), one dimension at a time: pooling by windows and to a given size,
-// which images and sequences have, too; borders; repetition. What comes before a dimension is seen as rows of an image,
-// and what comes behind it as channels, so that the operations of images do it.
+// Layers of volumes (B, D, H, W, C), one dimension at a time: pooling by windows and to a given
+// size, which images and sequences have, too; borders; repetition. What comes before a dimension is
+// seen as rows of an image, and what comes behind it as channels, so that the operations of images
+// do it.
 #include "layers/convolution.h"
 
 static const char *const pool_keys[] = {"pool_size", "strides", "padding", "data_format", NULL};

@@ -181,9 +181,9 @@ enum ls_op {
     // dalpha is the sum of x dy over all x < 0 that share the value
     LS_OP_PRELU_BACKWARD = 50,
     // x (B,...), of which only B counts, w -> sums: B (l1 sum(|w|) + l2 sum(w^2)), 0, 0, 0; w may
-    // have any layout. This is what a regularized variable adds to the losses of B examples: requests
-    // ask to add to sums. Where w is what a layer makes of the examples, x has one. The order of
-    // additions does not depend on the number of threads.
+    // have any layout. This is what a regularized variable adds to the losses of B examples:
+    // requests ask to add to sums. Where w is what a layer makes of the examples, x has one. The
+    // order of additions does not depend on the number of threads.
     LS_OP_PENALTY = 51,
     // x, w -> dw = (l1 sign(w) + 2 l2 w) times B record->gradient_scale; the sign of 0 is 0
     LS_OP_PENALTY_BACKWARD = 52,
@@ -330,10 +330,10 @@ enum ls_op {
     LS_OP_DRAW = 92,
     // x, factors (B,8), [otherwise as y] -> y: pixel (column x, row y) of the result is what lies
     // at ((a0 x + a1 y + a2) / k, (b0 x + b1 y + b2) / k), k = c0 x + c1 y + 1, for factors a0 a1
-    // a2 b0 b1 b2 c0 c1; where k is 0 it is the attribute offset. `function` is one of enum ls_fill,
-    // which says what is outside of x (constant: offset), with LS_RESAMPLE_BILINEAR between four
-    // pixels, else the nearest one. A program that trains nothing has `otherwise`, or x, in place
-    // of y; no device is asked for an operation with `otherwise`.
+    // a2 b0 b1 b2 c0 c1; where k is 0 it is the attribute offset. `function` is one of enum
+    // ls_fill, which says what is outside of x (constant: offset), with LS_RESAMPLE_BILINEAR
+    // between four pixels, else the nearest one. A program that trains nothing has `otherwise`, or
+    // x, in place of y; no device is asked for an operation with `otherwise`.
     LS_OP_RESAMPLE = 93,
     // dy, factors -> dx
     LS_OP_RESAMPLE_BACKWARD = 94,
@@ -342,9 +342,9 @@ enum ls_op {
     LS_OP_RECOLOUR = 95,
     // dy, x, factors -> dx; no gradient goes through where y was outside of the range
     LS_OP_RECOLOUR_BACKWARD = 96,
-    // x, factors (B,4) -> y, which is x outside of a patch: columns from factor 0 to below factor 1,
-    // rows from factor 2 to below factor 3. `function` (enum ls_erase) says what is inside: offset,
-    // or factor z, between l1 and l2, z being that of LS_OP_NOISE.
+    // x, factors (B,4) -> y, which is x outside of a patch: columns from factor 0 to below factor
+    // 1, rows from factor 2 to below factor 3. `function` (enum ls_erase) says what is inside:
+    // offset, or factor z, between l1 and l2, z being that of LS_OP_NOISE.
     LS_OP_ERASE = 97,
     // dy, factors -> dx
     LS_OP_ERASE_BACKWARD = 98,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// callback-holds, for tests: while there is a file `hold`, each step takes as many milliseconds longer as it says.
-// So a training is still under way when a test has seen what it waits for, on any machine, and is over soon
-// after that.
+// callback-holds, for tests: while there is a file `hold`, each step takes as many milliseconds
+// longer as it says. So a training is still under way when a test has seen what it waits for, on
+// any machine, and is over soon after that.
 #include "core/plugin/callback.h"
 
 #include <stdio.h>

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// strategy-lossy, for tests: diloco, whose process dies, or hears nothing more of the others, at moments that
-// LOCKSTEP_LOSS names: words with commas between them, each for once.
-//   turn:N        dies when it has received what turn N adds up, and another worker has made this turn
-//   initialize:N  dies in the Nth session, when the workers have exchanged the state of the training
+// strategy-lossy, for tests: diloco, whose process dies, or hears nothing more of the others, at
+// moments that LOCKSTEP_LOSS names, words with commas between them, each for once:
+//   turn:N        dies when it has received what turn N adds up, and another worker has made it
+//   initialize:N  dies in the Nth session, when the workers have exchanged the training's state
 //   regroup:N     dies in the Nth workers_changed, which others may have been through
 //   unturned:N    does not receive what turn N adds up, as one whose exchange breaks off
 //   unmade:N      the same of the sums of step N, which it does not make then
-// The last two go on once a worker is lost. After each turn, and when workers have changed, it says on stderr what
-// the weights and the momentum of the round are; a file made-N is there when a worker has made turn N.
+// The last two go on once a worker is lost. After each turn, and when workers have changed, it says
+// on stderr what the weights and the momentum of the round are; a file made-N is there when a
+// worker has made turn N.
 #include "core/plugin/strategy.h"
 
 #include <inttypes.h>
