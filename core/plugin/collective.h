@@ -274,15 +274,12 @@ static inline uint64_t ls_divisor_near_root(uint64_t world)
 
 // Into how many segments a buffer is best cut whose pieces of `bytes` bytes need `rounds` rounds,
 // one segment behind the other: (rounds + S - 1) (m + bytes / S), where a message costs as much as
-// m bytes, is least where S S = (rounds - 1) bytes / m. At least 1, at most 1024. And at most 64
-// for each round but the first: then all but a 64th of the time goes into bytes, and two ranks that
-// send each other a message for each segment both ways have no more under way than the 128 that a
-// transport takes up at once.
+// m bytes, is least where S S = (rounds - 1) bytes / m. At least 1, at most 1024.
 static inline uint64_t ls_best_segments(uint64_t rounds, uint64_t bytes)
 {
     const uint64_t messages = bytes / LS_MESSAGE_BYTES;
     uint64_t segments = 1;
-    while (rounds > 1 && segments < 1024 && segments < 64 * (rounds - 1) &&
+    while (rounds > 1 && segments < 1024 &&
            (segments + 1) * (segments + 1) <= (rounds - 1) * messages)
         segments++;
     return segments;

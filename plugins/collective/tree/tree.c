@@ -29,6 +29,10 @@
 #define NOBODY UINT32_MAX
 #define PIPELINE 32 // a channel that is chosen costs so many messages at least
 #define SEGMENTS_ASKED 65536 // at most
+// Segments of all channels that are chosen, for each round but the first: then all but a 64th of
+// the time goes into bytes, and two ranks that send each other a message for each of them both ways
+// have no more under way than the 128 that a transport takes up at once.
+#define SEGMENTS_CHOSEN 64
 
 // One of the trees, as this rank sees it.
 struct tree {
@@ -212,9 +216,12 @@ static int32_t plan_get(const struct ls_collective_call *call, struct plan *out)
     // No more than there are blocks: parts beyond are empty.
     const uint64_t part = call->count / out->channels;
     const uint64_t blocks = part / (TREES * LS_CHUNK_ALIGNMENT) + 1;
-    if (!segments) // a round has a message for each channel
-        segments = ls_best_segments(out->height + out->descent,
-                                    part * call->element_bytes / out->channels);
+    if (!segments) { // a round has a message for each channel
+        const uint64_t rounds = out->height + out->descent;
+        const uint64_t most = SEGMENTS_CHOSEN * (rounds - 1) / out->channels;
+        segments = ls_best_segments(rounds, part * call->element_bytes / out->channels);
+        segments = segments <= most ? segments : most ? most : 1;
+    }
     out->segments = segments < blocks ? segments : blocks;
     return LS_OK;
 }
