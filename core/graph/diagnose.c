@@ -169,6 +169,17 @@ static enum ls_status outputs_finite(const struct ls_program *program, uint32_t 
     return LS_OK;
 }
 
+// What its first input has in it: the second one is a parameter, and those are finite.
+static const char *why_not_finite(uint32_t op)
+{
+    switch (op) {
+    case LS_OP_GATHER_ROWS: return ": an id in the data is not a row of the table";
+    case LS_OP_LOOKUP: return ": a number in the data is not in the vocabulary";
+    case LS_OP_ENCODE: return ": an id in the data is negative";
+    default: return "";
+    }
+}
+
 // `text` stays as it is where all are finite.
 static enum ls_status find_step(struct ls_program *program, char *text, size_t bytes)
 {
@@ -181,10 +192,8 @@ static enum ls_status find_step(struct ls_program *program, char *text, size_t b
             return status;
         if (!finite) {
             const struct ls_program_step *step = &program->steps[s];
-            const bool rows = step->operation && step->operation->op == LS_OP_GATHER_ROWS;
-            // The table is a parameter, and those are finite.
             snprintf(text, bytes, "%s%s", step->label,
-                     rows ? ": an id in the data is not a row of the table" : "");
+                     step->operation ? why_not_finite(step->operation->op) : "");
             return LS_OK;
         }
     }

@@ -771,6 +771,57 @@ bool ls_shapes_of_differs(struct ls_shape_call *call)
     return true;
 }
 
+// ---- Categories ----
+
+bool ls_shapes_of_bucket(struct ls_shape_call *call)
+{
+    if (call->inputs[1].ndims != 1)
+        return refuse(call, "boundaries must have 1 dimension, not %u", call->inputs[1].ndims);
+    return ls_shapes_kept(call);
+}
+
+bool ls_shapes_of_lookup(struct ls_shape_call *call)
+{
+    const struct ls_shape *table = &call->inputs[1];
+    if (table->ndims != 2 || table->dims[1] != 3)
+        return refuse(call, "the table must have 2 dimensions, the second of 3");
+    return ls_shapes_kept(call);
+}
+
+// ids (B,...) -> y (B,...,N), for several ids of an example without their dimension, the second
+bool ls_shapes_of_encode(struct ls_shape_call *call)
+{
+    const struct ls_shape *ids = &call->inputs[0];
+    const bool together = call->attributes->function >= LS_ENCODE_MULTI_HOT;
+    struct ls_shape *y = &call->outputs[0];
+
+    if (call->attributes->count < 1 || call->attributes->count > INT32_MAX)
+        return refuse(call, "there must be 1 category or more");
+    if (together && ids->ndims < 2)
+        return refuse(call, "expected 2 dimensions or more: batch, ids");
+    *y = *ids;
+    if (together)
+        memmove(&y->dims[1], &y->dims[2], (--y->ndims - 1) * sizeof(y->dims[0]));
+    else if (y->ndims > 1 && last_dim(y) == 1)
+        y->ndims--;
+    if (y->ndims == LS_MAX_DIMS)
+        return refuse(call, "expected at most %d dimensions", LS_MAX_DIMS - 1);
+    y->dims[y->ndims++] = call->attributes->count;
+    return true;
+}
+
+bool ls_shapes_of_dense_transposed(struct ls_shape_call *call)
+{
+    const struct ls_shape *x = &call->inputs[0], *w = &call->inputs[1];
+    if (w->ndims != 2)
+        return refuse(call, "the kernel must have 2 dimensions, not %u", w->ndims);
+    if (x->ndims < 2 || last_dim(x) != w->dims[1])
+        return refuse(call, "expected %lld as the last dimension", (long long)w->dims[1]);
+    call->outputs[0] = *x;
+    call->outputs[0].dims[x->ndims - 1] = w->dims[0];
+    return true;
+}
+
 // ---- Images ----
 
 // x -> y, as large as it is asked to be

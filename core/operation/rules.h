@@ -45,6 +45,10 @@ bool ls_shapes_of_lamb_update(struct ls_shape_call *call);
 bool ls_shapes_kept(struct ls_shape_call *call); // every output is shaped as input 0
 bool ls_shapes_of_recurrent(struct ls_shape_call *call);
 bool ls_shapes_of_differs(struct ls_shape_call *call);
+bool ls_shapes_of_bucket(struct ls_shape_call *call);
+bool ls_shapes_of_lookup(struct ls_shape_call *call);
+bool ls_shapes_of_encode(struct ls_shape_call *call);
+bool ls_shapes_of_dense_transposed(struct ls_shape_call *call);
 bool ls_shapes_of_resize2d(struct ls_shape_call *call);
 bool ls_shapes_of_draw(struct ls_shape_call *call);
 bool ls_shapes_of_resample(struct ls_shape_call *call);

@@ -145,6 +145,13 @@ static const char *const recolour_names[LS_RECOLOUR_COUNT] = {
     [LS_RECOLOUR_AROUND_MEAN] = "recolour_around_mean",
 };
 
+static const char *const encode_names[LS_ENCODE_COUNT] = {
+    [LS_ENCODE_ONE_HOT] = "one_hot",
+    [LS_ENCODE_ONE_HOT_CHECKED] = "checked_one_hot",
+    [LS_ENCODE_MULTI_HOT] = "multi_hot",
+    [LS_ENCODE_COUNTS] = "counts_of_ids",
+};
+
 static const char *const erase_names[LS_ERASE_COUNT] = {
     [LS_ERASE_VALUE] = "erase",
     [LS_ERASE_NOISE] = "erase_with_noise",
@@ -896,6 +903,55 @@ static const struct ls_operation_row rows[LS_OP_COUNT] = {
         .traits = LS_TRAIT_LAYER,
         .gradient = LS_GRADIENT_ZERO,
         .shapes = ls_shapes_of_differs,
+    },
+
+    // ---- Categories ----
+    [LS_OP_BUCKET] = {
+        .name = "bucket",
+        .inputs = {ARGUMENT("x", TENSOR, INDEX), ARGUMENT("boundaries", PARAMETER, F32)},
+        .outputs = {ARGUMENT("y", TENSOR, F32)},
+        .traits = LS_TRAIT_LAYER,
+        .gradient = LS_GRADIENT_ZERO,
+        .shapes = ls_shapes_of_bucket,
+    },
+    [LS_OP_LOOKUP] = {
+        .name = "lookup",
+        .inputs = {ARGUMENT("x", TENSOR, INDEX), ARGUMENT("table", PARAMETER, F32)},
+        .outputs = {ARGUMENT("y", TENSOR, F32)},
+        .traits = LS_TRAIT_LAYER,
+        .gradient = LS_GRADIENT_ZERO,
+        .shapes = ls_shapes_of_lookup,
+    },
+    [LS_OP_ENCODE] = {
+        .name = "encode",
+        .inputs = {ARGUMENT("ids", TENSOR, INDEX)},
+        .outputs = {ARGUMENT("y", TENSOR, F32)},
+        .traits = LS_TRAIT_LAYER,
+        .gradient = LS_GRADIENT_ZERO,
+        .functions = encode_names,
+        .function_count = LS_ENCODE_COUNT,
+        .shapes = ls_shapes_of_encode,
+    },
+    [LS_OP_DENSE_TRANSPOSED] = {
+        .name = "dense_transposed",
+        .inputs = {ARGUMENT("x", TENSOR, F32), ARGUMENT("w", PARAMETER, F32)},
+        .outputs = {ARGUMENT("y", TENSOR, F32)},
+        .traits = LS_TRAIT_LAYER,
+        .gradient = LS_GRADIENT_BY_OPERATIONS,
+        .backward = {LS_OP_DENSE_TRANSPOSED_BACKWARD_WEIGHTS, LS_OP_DENSE_TRANSPOSED_BACKWARD_DATA},
+        .shapes = ls_shapes_of_dense_transposed,
+    },
+    [LS_OP_DENSE_TRANSPOSED_BACKWARD_DATA] = {
+        .name = "dense_transposed_backward_data",
+        .backward_of = LS_OP_DENSE_TRANSPOSED,
+        .inputs = {OUTPUT_GRADIENT(0), INPUT(1)},
+        .outputs = {INPUT_GRADIENT(0)},
+    },
+    [LS_OP_DENSE_TRANSPOSED_BACKWARD_WEIGHTS] = {
+        .name = "dense_transposed_backward_weights",
+        .backward_of = LS_OP_DENSE_TRANSPOSED,
+        .inputs = {INPUT(0), OUTPUT_GRADIENT(0)},
+        .outputs = {INPUT_GRADIENT(1)},
     },
 
     // ---- Images ----

@@ -85,8 +85,14 @@ static inline uint32_t ls_argument_dtype(const struct ls_kernel_request *request
     case LS_OP_ATTENTION_BACKWARD: return index == 4 ? u8 : f32;
     case LS_OP_RECURRENT_BACKWARD: return index == 5 ? u8 : f32;
     case LS_OP_DIFFERS:
+    case LS_OP_BUCKET:
+    case LS_OP_LOOKUP:
+    case LS_OP_ENCODE:
     case LS_OP_GATHER_ROWS:
     case LS_OP_GATHER_ROWS_BACKWARD: return index || own == LS_F32 ? f32 : i32;
+    case LS_OP_DENSE_TRANSPOSED:
+    case LS_OP_DENSE_TRANSPOSED_BACKWARD_DATA:
+    case LS_OP_DENSE_TRANSPOSED_BACKWARD_WEIGHTS:
     case LS_OP_RESIZE2D:
     case LS_OP_RESIZE2D_BACKWARD:
     case LS_OP_DRAW:

@@ -348,7 +348,30 @@ enum ls_op {
     LS_OP_ERASE = 97,
     // dy, factors -> dx
     LS_OP_ERASE_BACKWARD = 98,
-    LS_OP_COUNT = 99, // grows with the operations: plugins compare with the numbers above
+
+    // Categories, in F32 but for ids and x, which may be I32. Of an F32 id, and of one that is
+    // looked up, the integer part counts. No gradient goes through these three.
+
+    // x (B,...), boundaries (N), ascending -> y as x: how many boundaries are not above the
+    // element, which is compared in float32; N for NaN
+    LS_OP_BUCKET = 140,
+    // x (B,...), table (N,3) -> y as x: the third number of the row whose first two are the
+    // element: 65536 times the first, a whole number, plus the second, from 0 to below 65536; rows
+    // are in the order of that. An element that has no row becomes offset + its remainder by
+    // `count`, which is at least 0; NaN where `count` is 0, or for what no int64 holds.
+    LS_OP_LOOKUP = 141,
+    // ids (B,...) -> y: `function` (enum ls_encode) says which of `count` categories N each id is,
+    // (B,...,N), or without the last dimension of ids if that is 1; or of ids (B,T,...) what T of
+    // them are, (B,...,N). Ids from N on are none of them. An id that is NaN, or negative where the
+    // function says so, makes the N elements that it would count in NaN.
+    LS_OP_ENCODE = 142,
+    // x (...,K), w (N,K) -> y (...,N): x times w transposed
+    LS_OP_DENSE_TRANSPOSED = 143,
+    // dy, w -> dx
+    LS_OP_DENSE_TRANSPOSED_BACKWARD_DATA = 144,
+    // x, dy -> dw
+    LS_OP_DENSE_TRANSPOSED_BACKWARD_WEIGHTS = 145,
+    LS_OP_COUNT = 146, // grows with the operations: plugins compare with the numbers above
 };
 
 // Half types: tensors are F32 if an operation says no other type. From LS_OP_CONV2D to
@@ -570,6 +593,15 @@ enum ls_recolour { LS_RECOLOUR_PLAIN = 0, LS_RECOLOUR_AROUND_MEAN = 1, LS_RECOLO
 // Functions of LS_OP_ERASE: what stands in a patch.
 enum ls_erase { LS_ERASE_VALUE = 0, LS_ERASE_NOISE = 1, LS_ERASE_COUNT = 2 };
 
+// Functions of LS_OP_ENCODE.
+enum ls_encode {
+    LS_ENCODE_ONE_HOT = 0, // 1 at each id; a negative one is nowhere
+    LS_ENCODE_ONE_HOT_CHECKED = 1, // the same, but NaN for a negative id
+    LS_ENCODE_MULTI_HOT = 2, // 1 where any of the ids is; NaN where one is negative
+    LS_ENCODE_COUNTS = 3, // how many of the ids are there; NaN where one is negative
+    LS_ENCODE_COUNT = 4,
+};
+
 // Functions of LS_OP_CLIP.
 enum ls_clip { LS_CLIP_VALUE = 0, LS_CLIP_NORM = 1, LS_CLIP_COUNT = 2 };
 
@@ -601,7 +633,7 @@ struct ls_op_attributes {
     float beta1, beta2; // optimizers, LS_OP_DRAW
     float divisor; // LS_OP_FROM_BYTES
     float factor; // LS_OP_BATCH_STATISTICS, LS_OP_FUNCTION, LS_OP_ERASE
-    float offset; // LS_OP_FUNCTION, LS_OP_DIFFERS, LS_OP_RESAMPLE, LS_OP_ERASE
+    float offset; // LS_OP_FUNCTION, LS_OP_DIFFERS, LS_OP_RESAMPLE, LS_OP_ERASE, LS_OP_LOOKUP
     uint32_t only_beta; // layer normalization: 0 or 1
     uint32_t causal; // attention: 0 or 1
     float l1, l2; // LS_OP_PENALTY; a range: LS_OP_DRAW, LS_OP_RECOLOUR, LS_OP_ERASE
@@ -612,7 +644,7 @@ struct ls_op_attributes {
     int32_t axes[LS_MAX_DIMS];
     float weight_decay; // LS_OP_UPDATE, LS_OP_LAMB_DIRECTION
     float threshold; // LS_OP_CLIP, LS_OP_LOSS, LS_OP_METRIC
-    uint32_t count; // LS_OP_EMA_UPDATE, LS_OP_METRIC
+    uint32_t count; // LS_OP_EMA_UPDATE, LS_OP_METRIC, LS_OP_LOOKUP, LS_OP_ENCODE
     float smoothing; // LS_OP_LOSS
     uint32_t recurrent_activation; // enum ls_activation; LS_OP_RECURRENT
     uint32_t sequence; // LS_OP_RECURRENT: bits of enum ls_sequence

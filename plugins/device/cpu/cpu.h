@@ -82,6 +82,8 @@ cpu_prepare cpu_update, cpu_clip, cpu_lamb_direction, cpu_lamb_update, cpu_ema_u
 cpu_prepare cpu_layer_normalization, cpu_layer_normalization_backward;
 cpu_prepare cpu_gather_rows, cpu_gather_rows_backward;
 cpu_prepare cpu_recurrent, cpu_recurrent_backward, cpu_differs;
+cpu_prepare cpu_categories; // LS_OP_BUCKET, LS_OP_LOOKUP, LS_OP_ENCODE
+cpu_prepare cpu_dense_transposed; // and the backward ones
 cpu_prepare cpu_augment; // all operations of core/plugin/augment.h
 cpu_prepare cpu_attention, cpu_attention_backward, cpu_matmul; // and the backward ones of matmul
 cpu_prepare cpu_convolution_transpose, cpu_convolution_transpose_backward_data,

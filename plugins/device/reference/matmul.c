@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of two activations, one for each index of their leading dimensions: y = a b, da = dy
-// b^T, db = a^T dy.
+// b^T, db = a^T dy. Products of an activation and a transposed parameter: y = x w^T, dx = dy w, dw
+// = dy^T x.
 #include "plugins/device/reference/reference.h"
 
 // a: (products,M,K), b: (products,K,N), y: (products,M,N)
@@ -68,6 +69,73 @@ static void right_run(const struct reference_call *call) // a, dy -> db
     const struct matmul d = matmul_of(&call->input_descs[0], &call->output_descs[0]);
     each_term(call, &d, right_term);
 }
+
+// ---- x (M,K), w (N,K) -> y (M,N) ----
+
+struct transposed {
+    int64_t m, k, n;
+};
+
+static struct transposed transposed_of(const struct ls_tensor_desc *x,
+                                       const struct ls_tensor_desc *w)
+{
+    const int64_t k = w->dims[1];
+    return (struct transposed){(int64_t)ls_tensor_elements(x) / k, k, w->dims[0]};
+}
+
+static void transposed_run(const struct reference_call *call) // x, w -> y
+{
+    const struct transposed d = transposed_of(&call->input_descs[0], &call->input_descs[1]);
+    for (int64_t m = 0; m < d.m; m++)
+        for (int64_t n = 0; n < d.n; n++)
+            for (int64_t k = 0; k < d.k; k++)
+                call->results[0][m * d.n + n] +=
+                    input(call, 0, m * d.k + k) * input(call, 1, n * d.k + k);
+}
+
+static void transposed_data_run(const struct reference_call *call) // dy, w -> dx
+{
+    const struct transposed d = transposed_of(&call->output_descs[0], &call->input_descs[1]);
+    for (int64_t m = 0; m < d.m; m++)
+        for (int64_t n = 0; n < d.n; n++)
+            for (int64_t k = 0; k < d.k; k++)
+                call->results[0][m * d.k + k] +=
+                    input(call, 0, m * d.n + n) * input(call, 1, n * d.k + k);
+}
+
+static void transposed_weights_run(const struct reference_call *call) // x, dy -> dw
+{
+    const struct transposed d = transposed_of(&call->input_descs[0], &call->output_descs[0]);
+    for (int64_t m = 0; m < d.m; m++)
+        for (int64_t n = 0; n < d.n; n++)
+            for (int64_t k = 0; k < d.k; k++)
+                call->results[0][n * d.k + k] +=
+                    input(call, 1, m * d.n + n) * input(call, 0, m * d.k + k);
+}
+
+const struct reference_operation reference_dense_transposed = {
+    .name = "dense_transposed",
+    .inputs = {2, 2},
+    .outputs = {1, 1},
+    .used_inputs = 3,
+    .run = transposed_run,
+};
+
+const struct reference_operation reference_dense_transposed_backward_data = {
+    .name = "dense_transposed_backward_data",
+    .inputs = {2, 2},
+    .outputs = {1, 1},
+    .used_inputs = 3,
+    .run = transposed_data_run,
+};
+
+const struct reference_operation reference_dense_transposed_backward_weights = {
+    .name = "dense_transposed_backward_weights",
+    .inputs = {2, 2},
+    .outputs = {1, 1},
+    .used_inputs = 3,
+    .run = transposed_weights_run,
+};
 
 const struct reference_operation reference_matmul = {
     .name = "matmul",

@@ -77,6 +77,9 @@ extern const struct reference_operation reference_layer_normalization,
     reference_prelu, reference_prelu_backward, reference_penalty, reference_penalty_backward;
 extern const struct reference_operation reference_recurrent, reference_recurrent_backward,
     reference_differs;
+extern const struct reference_operation reference_bucket, reference_lookup, reference_encode,
+    reference_dense_transposed, reference_dense_transposed_backward_data,
+    reference_dense_transposed_backward_weights;
 extern const struct reference_operation reference_resize2d, reference_resize2d_backward,
     reference_draw, reference_resample, reference_resample_backward, reference_recolour,
     reference_recolour_backward, reference_erase, reference_erase_backward;

@@ -241,6 +241,22 @@ START_TEST(changes_of_images_have_factors_and_what_stands_for_their_result)
 }
 END_TEST
 
+START_TEST(categories_have_their_shapes_and_their_limits)
+{
+    const struct ls_op_attributes none = {0}, together = {.function = LS_ENCODE_COUNTS, .count = 7},
+                                  apart = {.count = 7};
+    const int64_t b = LS_BATCH, h = image->shape.dims[1], w = image->shape.dims[2];
+    const struct ls_shape all = {.ndims = 4, .dims = {b, w, image->shape.dims[3], 7}},
+                          each = {.ndims = 5, .dims = {b, h, w, image->shape.dims[3], 7}};
+    struct ls_tensor *out;
+    check_refused(LS_OP_ENCODE, none, &image, 1, NULL, "1 category or more");
+    ck_assert_int_eq(ls_graph_add(graph, LS_OP_ENCODE, &together, &image, 1, NULL, &out), LS_OK);
+    ck_assert(ls_shape_equal(&out->shape, &all));
+    ck_assert_int_eq(ls_graph_add(graph, LS_OP_ENCODE, &apart, &image, 1, NULL, &out), LS_OK);
+    ck_assert(ls_shape_equal(&out->shape, &each));
+}
+END_TEST
+
 START_TEST(a_batch_normalization_has_its_shapes_and_its_limits)
 {
     const struct ls_op_attributes good = {.epsilon = 1e-3f};
@@ -586,6 +602,7 @@ int main(void)
     tcase_add_test(tests, a_dense_operation_has_its_shape_and_its_limits);
     tcase_add_test(tests, element_wise_operations_keep_the_shape);
     tcase_add_test(tests, changes_of_images_have_factors_and_what_stands_for_their_result);
+    tcase_add_test(tests, categories_have_their_shapes_and_their_limits);
     tcase_add_test(tests, a_batch_normalization_has_its_shapes_and_its_limits);
     tcase_add_test(tests,
                    the_inference_form_of_a_norm_takes_its_statistics_and_passes_gradients_on);

@@ -378,6 +378,11 @@ bool ls_device_resample_case(struct ls_device_case *c, uint32_t op, size_t numbe
 bool ls_device_draw_case(struct ls_device_case *c, uint32_t op, size_t number);
 bool ls_device_recolour_case(struct ls_device_case *c, uint32_t op, size_t number);
 bool ls_device_erase_case(struct ls_device_case *c, uint32_t op, size_t number);
+// Likewise of an operation on categories, and of one with a transposed kernel.
+bool ls_device_bucket_case(struct ls_device_case *c, uint32_t op, size_t number);
+bool ls_device_lookup_case(struct ls_device_case *c, uint32_t op, size_t number);
+bool ls_device_encode_case(struct ls_device_case *c, uint32_t op, size_t number);
+bool ls_device_transposed_case(struct ls_device_case *c, uint32_t op, size_t number);
 void ls_device_bytes_cases(struct ls_device_suite *suite);
 void ls_device_loss_cases(struct ls_device_suite *suite);
 void ls_device_update_cases(struct ls_device_suite *suite);

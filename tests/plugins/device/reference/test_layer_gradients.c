@@ -102,7 +102,7 @@ static void check(const struct forward *f)
     for (uint32_t i = 0; i < f->inputs; i++) {
         if (f->arguments[i].desc.dtype != LS_F32)
             continue;
-        const bool factors = f->op >= LS_OP_RESIZE2D && i == 1;
+        const bool factors = f->op >= LS_OP_RESIZE2D && f->op <= LS_OP_ERASE && i == 1;
         if (factors || (f->op == LS_OP_RECURRENT && i == 4)) // the mask
             continue;
         ck_assert_uint_ne(written & 1u << i, 0);
@@ -179,6 +179,17 @@ START_TEST(a_product_has_the_gradients_of_both_factors)
         .op = LS_OP_MATMUL,
         .inputs = 2,
         .arguments = {F32(inputs[0], 2, 3, 4, 5), F32(inputs[1], 2, 3, 5, 2), F32(y, 2, 3, 4, 2)}};
+    check(&f);
+}
+END_TEST
+
+START_TEST(a_product_with_a_transposed_kernel_has_the_gradients_of_both_factors)
+{
+    draw_all();
+    const struct forward f = {
+        .op = LS_OP_DENSE_TRANSPOSED,
+        .inputs = 2,
+        .arguments = {F32(inputs[0], 2, 3, 5), F32(inputs[1], 4, 5), F32(y, 2, 3, 4)}};
     check(&f);
 }
 END_TEST
@@ -386,6 +397,7 @@ static void add(TCase *tests)
     tcase_add_test(tests, rows_of_a_table_get_the_gradients_of_all_their_uses);
     tcase_add_test(tests, attention_has_the_gradients_of_queries_keys_and_values);
     tcase_add_test(tests, a_product_has_the_gradients_of_both_factors);
+    tcase_add_test(tests, a_product_with_a_transposed_kernel_has_the_gradients_of_both_factors);
     tcase_add_test(tests, a_transposed_convolution_has_the_gradients_of_all_its_inputs);
     tcase_add_test(tests, a_prelu_has_the_gradients_of_its_slopes);
     tcase_add_test(tests, recurrent_layers_have_the_gradients_of_all_their_inputs);
