@@ -20,15 +20,15 @@ static uint32_t read_dtype(struct ls_config *config)
     const char *name = ls_json_dtype(value);
     char text[64];
 
-    if (strcmp(name, "int32") == 0)
-        return LS_I32;
+    if (strcmp(name, "int32") == 0 || strcmp(name, "int64") == 0)
+        return LS_I32; // what no int32 holds is refused where the data is read
     if (strcmp(name, "bfloat16") == 0)
         return LS_BF16;
     if (strcmp(name, "float16") == 0)
         return LS_F16;
     if (value && !json_is_null(value) && !ls_json_is_float32(value))
         ls_config_fail(config, "dtype",
-                       "only float32, bfloat16, float16 and int32 are supported, got %s",
+                       "only float32, bfloat16, float16, int32 and int64 are supported, got %s",
                        ls_json_text(value, text, sizeof(text)));
     return LS_F32;
 }

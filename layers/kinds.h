@@ -31,6 +31,8 @@ extern const struct ls_layer_kind ls_layer_activity_regularization, ls_layer_uni
     ls_layer_spatial_dropout1d, ls_layer_spatial_dropout3d, ls_layer_dot, ls_layer_attention,
     ls_layer_additive_attention, ls_layer_grouped_query_attention, ls_layer_einsum_dense,
     ls_layer_separable_conv1d, ls_layer_depthwise_conv1d, ls_layer_conv1d_transpose;
+extern const struct ls_layer_kind ls_layer_category_encoding, ls_layer_discretization,
+    ls_layer_integer_lookup, ls_layer_reversible_embedding;
 extern const struct ls_layer_kind ls_layer_resizing, ls_layer_center_crop, ls_layer_random_flip,
     ls_layer_random_rotation, ls_layer_random_zoom, ls_layer_random_translation,
     ls_layer_random_crop, ls_layer_random_contrast, ls_layer_random_brightness,

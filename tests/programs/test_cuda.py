@@ -88,14 +88,18 @@ class Double(ProgramTest):
             json.dump({"class_name": "Sequential", "config": {"layers": layers}}, file)
         return "--model=" + path
 
-    def test_recurrent_layers_and_masks_are_refused_by_name(self):
+    def test_recurrent_layers_masks_and_categories_are_refused_by_name(self):
         lstm = [{"class_name": "InputLayer", "config": {"batch_shape": [None, 7, 3]}}, {"class_name": "LSTM", "config": {"units": 4}},
                 {"class_name": "Dense", "config": {"units": 2}}]
         masked = [{"class_name": "InputLayer", "config": {"batch_shape": [None, 7], "dtype": "int32"}},
                   {"class_name": "Embedding", "config": {"input_dim": 9, "output_dim": 4, "mask_zero": True}},
                   {"class_name": "Dense", "config": {"units": 4, "activation": "softmax"}}]
+        codes = [{"class_name": "InputLayer", "config": {"batch_shape": [None, 7]}},
+                 {"class_name": "CategoryEncoding", "config": {"num_tokens": 9, "output_mode": "count"}},
+                 {"class_name": "Dense", "config": {"units": 2, "activation": "softmax"}}]
         tagger = os.path.join(FIXTURES, "recurrent", "masked-tagger")
         for layers, operation, data in ((lstm, "lstm", "synthetic:shape=7x3,classes=2,examples=20"),
+                                        (codes, "counts_of_ids", "synthetic:shape=7,classes=2,examples=20"),
                                         (masked, "differs", f"arrays:x={tagger}-x1.npy,y={tagger}-y.npy")):
             path = os.path.join(self.folder, operation + ".json")
             with open(path, "w") as file:
