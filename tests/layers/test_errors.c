@@ -238,7 +238,7 @@ static const char *const layers[][2] = {
     {IMAGE "{'class_name': 'RandomHue', 'config': {}}",
      "layer 'random_hue' (RandomHue): this layer is not supported: change the data"},
     {IMAGE "{'class_name': 'SpectralNormalization', 'config': {}}", "Average, ...\n"},
-    {IMAGE "{'class_name': 'IntegerLookup', 'config': {}}",
+    {IMAGE "{'class_name': 'Equalization', 'config': {}}",
      "this layer is not supported yet; supported: "},
     {IMAGE "{'class_name': 'Sequential', 'config': {}}",
      "model 'sequential': layers: expected a list, got nothing"},
@@ -275,7 +275,7 @@ START_TEST(all_problems_of_a_model_are_said_at_once)
         "layer 'c' (Conv2D): padding: expected \"valid\" or \"same\", got \"causal\"",
         "layer 'c' (Conv2D): activation: 'celu' is not supported yet; supported: linear",
         "layer 'conv3d' (Conv3D): this layer is not supported yet; supported: InputLayer, Dense,",
-        "layer 'integer_lookup' (IntegerLookup): this layer is not supported yet",
+        "layer 'equalization' (Equalization): this layer is not supported yet",
         "layer 'mine' (Dens): this layer is unknown; did you mean 'Dense'?",
         "layer 'd' (Dense): unit: unknown option; did you mean 'units'?",
         "layer 'd' (Dense): units: expected a positive integer, got nothing",
@@ -287,7 +287,7 @@ START_TEST(all_problems_of_a_model_are_said_at_once)
             &graph,
             IMAGE "{'class_name': 'Conv2D', 'config': {'name': 'c', 'filters': 4, "
                   "'kernel_size': 3, 'padding': 'causal', 'activation': 'celu'}},"
-                  "{'class_name': 'Conv3D'}, {'class_name': 'IntegerLookup'},"
+                  "{'class_name': 'Conv3D'}, {'class_name': 'Equalization'},"
                   "{'class_name': 'Dens', 'config': {'name': 'mine'}},"
                   "{'class_name': 'Dense', 'config': {'name': 'd', 'unit': 4, "
                   "'kernel_regularizer': {'class_name': 'OrthogonalRegularizer', 'config': {}}}},"
@@ -301,7 +301,7 @@ START_TEST(all_problems_of_a_model_are_said_at_once)
     }
     ck_assert_int_eq(logged_lines, sizeof(lines) / sizeof(lines[0]));
     ck_assert_ptr_null(
-        strstr(strstr(logged, "(IntegerLookup)"), "supported: ")); // the list is there once
+        strstr(strstr(logged, "(Equalization)"), "supported: ")); // the list is there once
 }
 END_TEST
 
