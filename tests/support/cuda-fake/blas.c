@@ -268,17 +268,30 @@ static float finished(const struct product *p, float value, uint64_t row, uint64
     return value;
 }
 
+// All rows of a column at once, whose terms come one by one, so that the sums are those of plain loops.
 static void run_matrix(const struct product *p, uint64_t inner)
 {
-    for (uint64_t column = 0; column < p->d_layout.columns; column++)
-        for (uint64_t row = 0; row < p->d_layout.rows; row++) {
-            const uint64_t at = row + column * (uint64_t)p->d_layout.leading;
-            double sum = 0;
-            for (uint64_t k = 0; k < inner; k++)
-                sum += factor(p, p->a, &p->a_layout, p->desc.turn_a, row, k) *
-                       factor(p, p->b, &p->b_layout, p->desc.turn_b, k, column);
-            double_put(p->d, blas_type(p->d_layout.type), at, finished(p, (float)sum, row, at));
+    const uint64_t rows = p->d_layout.rows;
+    double *a = calloc(inner * rows + 1, sizeof(*a)), *sums = calloc(rows + 1, sizeof(*sums));
+    if (!a || !sums)
+        abort();
+    for (uint64_t i = 0; i < inner * rows; i++)
+        a[i] = factor(p, p->a, &p->a_layout, p->desc.turn_a, i % rows, i / rows);
+    for (uint64_t column = 0; column < p->d_layout.columns; column++) {
+        memset(sums, 0, rows * sizeof(*sums));
+        for (uint64_t k = 0; k < inner; k++) {
+            const double b = factor(p, p->b, &p->b_layout, p->desc.turn_b, k, column);
+            for (uint64_t row = 0; row < rows; row++)
+                sums[row] += a[k * rows + row] * b;
         }
+        for (uint64_t row = 0; row < rows; row++) {
+            const uint64_t at = row + column * (uint64_t)p->d_layout.leading;
+            double_put(p->d, blas_type(p->d_layout.type), at,
+                       finished(p, (float)sums[row], row, at));
+        }
+    }
+    free(a);
+    free(sums);
 }
 
 static const void *next_of(const void *values, const struct cuda_matrix_layout *layout, int32_t i)

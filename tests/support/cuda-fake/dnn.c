@@ -131,17 +131,24 @@ int double_dnn_knows(const struct dnn_job *job)
 
 // ---- Convolving ----
 
-// What is multiplied, and the sums.
+// What is multiplied, and the sums. The innermost loops go over filters, but over channels for the gradient of data, whose terms
+// come filter by filter; weights are kept in that order: (taps, channels, filters), for data as in memory.
 struct numbers {
     double *x, *w, *y;
 };
 
-// Factors, as the unit that multiplies sees them; NULL: zeros, to be sums.
-static double *unpack(const struct dnn_job *job, const void *values, int64_t count)
+static double *make_numbers(int64_t count)
 {
     double *out = calloc((size_t)count, sizeof(*out));
     if (!out)
         abort();
+    return out;
+}
+
+// Factors, as the unit that multiplies sees them; NULL: zeros, to be sums.
+static double *unpack(const struct dnn_job *job, const void *values, int64_t count)
+{
+    double *out = make_numbers(count);
     for (int64_t i = 0; values && i < count; i++) {
         const float value = double_get(values, job->type, (uint64_t)i);
         out[i] = (double)(job->tf32 ? double_tf32(value) : value);
@@ -149,22 +156,38 @@ static double *unpack(const struct dnn_job *job, const void *values, int64_t cou
     return out;
 }
 
+// (filters, taps and channels) from or to (taps and channels, filters): `rows` of what is read.
+static double *turn(double *values, int64_t rows, int64_t columns)
+{
+    double *out = make_numbers(rows * columns);
+    for (int64_t row = 0; row < rows; row++)
+        for (int64_t column = 0; column < columns; column++)
+            out[column * rows + row] = values[row * columns + column];
+    free(values);
+    return out;
+}
+
+static void add_products(double *restrict sums, double factor, const double *restrict values,
+                         int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        sums[i] += factor * values[i];
+}
+
 // Sums of one point of the kernel over the channels of each filter.
-static void visit(const struct dnn_job *job, int64_t x_at, int64_t w_at, int64_t y_at,
+static void visit(const struct dnn_job *job, int64_t x_at, int64_t tap, int64_t y_at,
                   const struct numbers *n)
 {
-    const int64_t channels = job->w_desc.c, group_filters = job->w_desc.k / job->convolution.groups;
-    const int64_t filter_step = job->w_desc.h * job->w_desc.w * channels;
-    for (int64_t f = 0; f < job->w_desc.k; f++) {
-        double *x = n->x + x_at + f / group_filters * channels, *y = n->y + y_at + f;
-        double *w = n->w + w_at + f * filter_step;
-        for (int64_t c = 0; c < channels; c++) {
-            if (job->direction == DNN_FORWARD)
-                *y += x[c] * w[c];
-            else if (job->direction == DNN_DATA)
-                x[c] += *y * w[c];
-            else
-                w[c] += x[c] * *y;
+    const int64_t groups = job->convolution.groups, channels = job->w_desc.c;
+    const int64_t filters = job->w_desc.k / groups, taps = job->w_desc.h * job->w_desc.w;
+    for (int64_t g = 0; g < groups; g++) {
+        double *x = n->x + x_at + g * channels, *y = n->y + y_at + g * filters;
+        for (int64_t f = 0; job->direction == DNN_DATA && f < filters; f++)
+            add_products(x, y[f], n->w + ((g * filters + f) * taps + tap) * channels, channels);
+        for (int64_t c = 0; job->direction != DNN_DATA && c < channels; c++) {
+            double *w = n->w + (tap * channels + c) * job->w_desc.k + g * filters;
+            const int forward = job->direction == DNN_FORWARD;
+            add_products(forward ? y : w, x[c], forward ? w : y, filters);
         }
     }
 }
@@ -180,7 +203,7 @@ static void visit_all(const struct dnn_job *job, const struct numbers *numbers)
             const int64_t h = oh * c->stride[0] - c->pad[0] + tap / w->w * c->dilation[0];
             const int64_t column = ow * c->stride[1] - c->pad[1] + tap % w->w * c->dilation[1];
             if (h >= 0 && h < x->h && column >= 0 && column < x->w)
-                visit(job, ((n * x->h + h) * x->w + column) * x->c, tap * w->c, at * y->c, numbers);
+                visit(job, ((n * x->h + h) * x->w + column) * x->c, tap, at * y->c, numbers);
         }
     }
 }
@@ -195,12 +218,16 @@ static void run_job(const void *data)
     const int forward = job->direction == DNN_FORWARD, backward = job->direction == DNN_DATA;
     const int64_t count = forward ? y_count : backward ? x_count : w_count;
     void *out = forward ? job->y : backward ? job->x : job->w;
-    const struct numbers numbers = {unpack(job, backward ? NULL : job->x, x_count),
-                                    unpack(job, forward || backward ? job->w : NULL, w_count),
-                                    unpack(job, forward ? NULL : job->y, y_count)};
-    const double *sums = forward ? numbers.y : backward ? numbers.x : numbers.w;
+    struct numbers numbers = {unpack(job, backward ? NULL : job->x, x_count),
+                              unpack(job, forward || backward ? job->w : NULL, w_count),
+                              unpack(job, forward ? NULL : job->y, y_count)};
+    if (forward)
+        numbers.w = turn(numbers.w, w->k, w_count / w->k);
     memset(job->workspace, 0x66, DNN_WORKSPACE);
     visit_all(job, &numbers);
+    if (!forward && !backward)
+        numbers.w = turn(numbers.w, w_count / w->k, w->k);
+    const double *sums = forward ? numbers.y : backward ? numbers.x : numbers.w;
     for (int64_t i = 0; i < count; i++) {
         float value = (float)sums[i];
         if (job->bias)
