@@ -15,6 +15,7 @@ struct ls_device_conformance_options {
     bool
         partial; // an operation that it does not know is refused, not failed: for a device under construction
     bool unguarded; // buffers end where their allocations do, for a tool that sees what is beyond
+    bool until_failure; // runs no case after the first that fails
     const char *
         only; // runs the cases whose names contain one of these, or begin with one after ^; separated by |; NULL: all
     ls_conformance_wanted wanted; // and for which this says so; NULL: all

@@ -46,27 +46,43 @@ static double pair_slope(uint32_t function, bool by_b, double a, double b)
     }
 }
 
+// Whether the elements of a row, which is along the last dimension, are one after the other in `part`, or the same one.
+static uint64_t step_of(const struct ls_tensor_desc *part)
+{
+    return part->dims[part->ndims - 1] > 1;
+}
+
 // a, b -> y
 static void pair_run(const struct reference_call *call)
 {
-    const struct ls_tensor_desc *y = call->output_descs;
-    const float *a = call->inputs[0], *b = call->inputs[1];
-    for (uint64_t i = 0; i < ls_tensor_elements(y); i++)
-        call->results[0][i] =
-            pair_of(call->attributes->function, (double)a[element_of(y, &call->input_descs[0], i)],
-                    (double)b[element_of(y, &call->input_descs[1], i)]);
+    const struct ls_tensor_desc *y = call->output_descs, *of = call->input_descs;
+    const uint64_t count = ls_tensor_elements(y), row = (uint64_t)y->dims[y->ndims - 1];
+    for (uint64_t first = 0; first < count; first += row) {
+        const float *a = (const float *)call->inputs[0] + element_of(y, &of[0], first);
+        const float *b = (const float *)call->inputs[1] + element_of(y, &of[1], first);
+        for (uint64_t i = 0; i < row; i++)
+            call->results[0][first + i] =
+                pair_of(call->attributes->function, (double)a[i * step_of(&of[0])],
+                        (double)b[i * step_of(&of[1])]);
+    }
 }
 
 // dy, a, b -> da or db
 static void pair_backward_run(const struct reference_call *call, bool by_b)
 {
-    const struct ls_tensor_desc *dy_desc = &call->input_descs[0];
-    const float *dy = call->inputs[0], *a = call->inputs[1], *b = call->inputs[2];
-    for (uint64_t i = 0; i < ls_tensor_elements(dy_desc); i++) {
-        const double slope = pair_slope(call->attributes->function, by_b,
-                                        (double)a[element_of(dy_desc, &call->input_descs[1], i)],
-                                        (double)b[element_of(dy_desc, &call->input_descs[2], i)]);
-        call->results[0][element_of(dy_desc, call->output_descs, i)] += (double)dy[i] * slope;
+    const struct ls_tensor_desc *of = call->input_descs, *out = call->output_descs;
+    const float *dy = call->inputs[0];
+    const uint64_t count = ls_tensor_elements(of), row = (uint64_t)of->dims[of->ndims - 1];
+    for (uint64_t first = 0; first < count; first += row) {
+        const float *a = (const float *)call->inputs[1] + element_of(of, &of[1], first);
+        const float *b = (const float *)call->inputs[2] + element_of(of, &of[2], first);
+        double *result = call->results[0] + element_of(of, out, first);
+        for (uint64_t i = 0; i < row; i++) {
+            const double slope =
+                pair_slope(call->attributes->function, by_b, (double)a[i * step_of(&of[1])],
+                           (double)b[i * step_of(&of[2])]);
+            result[i * step_of(out)] += (double)dy[first + i] * slope;
+        }
     }
 }
 

@@ -322,7 +322,7 @@ static struct outcome run_suite(enum wrong what, uint32_t op, const char *only)
     test_host_init(&tested_host, plugin);
     test_host_init(&reference_host, plugin);
     struct outcome outcome = {0};
-    const struct ls_device_conformance_options options = {.only = only};
+    const struct ls_device_conformance_options options = {.only = only, .until_failure = true};
     outcome.status = ls_conformance_device(&tested, &tested_host.host, real, &reference_host.host,
                                            &options, keep_first_failure, &outcome, &outcome.counts);
     return outcome;

@@ -138,6 +138,9 @@ void ls_device_case_values(struct ls_device_case *c)
             ((int32_t *)values)[i] = (int32_t)(ls_device_case_random(c) * (double)d->classes);
     }
     c->draw_count = 0;
+    if (c->derive)
+        c->derive(c);
+    c->derive = NULL;
 }
 
 static void draw_later(struct ls_device_case *c, struct ls_device_draw later)

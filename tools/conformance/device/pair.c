@@ -159,6 +159,26 @@ static struct ls_tensor_desc reduced(size_t shape)
     return y;
 }
 
+// Makes y the largest elements of x, so that some of x are equal to it.
+static void set_largest(struct ls_device_case *c)
+{
+    const struct ls_tensor_desc *x = &c->request.arguments[1], *y = &c->request.arguments[2];
+    const float *from = c->values[1];
+    float *to = c->values[2];
+    for (uint64_t i = 0; from && to && i < ls_tensor_elements(y); i++)
+        to[i] = -INFINITY;
+    for (uint64_t i = 0; from && to && i < ls_tensor_elements(x); i++) {
+        uint64_t at = 0, stride = 1, left = i;
+        for (uint32_t d = x->ndims; d > 0; d--) {
+            const uint64_t size = (uint64_t)x->dims[d - 1];
+            at += y->dims[d - 1] == x->dims[d - 1] ? left % size * stride : 0;
+            stride *= (uint64_t)y->dims[d - 1];
+            left /= size;
+        }
+        to[at] = fmaxf(to[at], from[i]);
+    }
+}
+
 static void build_reduction(struct ls_device_case *c, uint32_t op, uint32_t function, size_t shape)
 {
     const struct ls_tensor_desc x = desc_of(reductions[shape].x), y = reduced(shape);
@@ -185,29 +205,10 @@ static void build_reduction(struct ls_device_case *c, uint32_t op, uint32_t func
                           : largest ? LS_DEVICE_EXACT
                                     : LS_DEVICE_SUM);
     c->magnitude_inputs = backward || largest ? 0 : 1;
+    if (backward)
+        c->derive = set_largest;
     if (shape % 3 == 1)
         ls_device_case_accumulate(c, 0);
-}
-
-// Makes y the largest elements of x, so that some of x are equal to it.
-static void set_largest(struct ls_device_case *c)
-{
-    const struct ls_tensor_desc *x = &c->request.arguments[1], *y = &c->request.arguments[2];
-    ls_device_case_values(c);
-    const float *from = c->values[1];
-    float *to = c->values[2];
-    for (uint64_t i = 0; from && to && i < ls_tensor_elements(y); i++)
-        to[i] = -INFINITY;
-    for (uint64_t i = 0; from && to && i < ls_tensor_elements(x); i++) {
-        uint64_t at = 0, stride = 1, left = i;
-        for (uint32_t d = x->ndims; d > 0; d--) {
-            const uint64_t size = (uint64_t)x->dims[d - 1];
-            at += y->dims[d - 1] == x->dims[d - 1] ? left % size * stride : 0;
-            stride *= (uint64_t)y->dims[d - 1];
-            left /= size;
-        }
-        to[at] = fmaxf(to[at], from[i]);
-    }
 }
 
 // A function that the device lacks has one case, in which it says so.
@@ -222,10 +223,6 @@ void ls_device_reduction_operation_cases(struct ls_device_suite *suite, uint32_t
                  ls_operation_label(op, &c.request.attributes));
         for (size_t i = 0; i < count && (i || ls_device_case_offered(suite, &c, name)); i++) {
             build_reduction(&c, op, function, i);
-            // Only where the case is wanted: the values of most are never drawn.
-            if (op == LS_OP_REDUCE_BACKWARD &&
-                (suite->dtype || ls_device_suite_begin(suite, c.name)))
-                set_largest(&c);
             ls_device_case_run(suite, &c);
         }
     }

@@ -128,6 +128,8 @@ bool ls_device_suite_begin(struct ls_device_suite *suite, const char *name)
 {
     suite->message[0] = suite->note[0] = '\0';
     suite->excused = false;
+    if (suite->options.until_failure && suite->counts.failed)
+        return false;
     return (!suite->options.only || contains_one(name, suite->options.only)) &&
            (!suite->options.wanted || suite->options.wanted(suite->context, name));
 }

@@ -191,6 +191,8 @@ struct ls_device_case {
     enum ls_device_role roles[LS_DEVICE_ARGUMENTS];
     struct ls_device_draw draws[LS_DEVICE_ARGUMENTS]; // made by ls_device_case_values()
     uint32_t draw_count;
+    // NULL, or called once the values were drawn: changes those that follow from others.
+    void (*derive)(struct ls_device_case *c);
     void *values[LS_DEVICE_ARGUMENTS]; // owned, plain order; NULL: an output that is only written
     struct ls_device_tolerance tolerances[LS_DEVICE_ARGUMENTS]; // of outputs
     double inside
