@@ -17,7 +17,7 @@ POWERSGD = FILTERS[4]
 SAME = ("losses", "parameter_hashes")
 
 
-class Compress(ProgramTest):
+class CompressTest(ProgramTest):
     def options(self, steps, *more, model="mlp"):
         """Shares of 13 and of 12 examples, and an empty one at the end of an epoch of 26."""
         return ("--model=" + model, "--dataset=synthetic:examples=26", "--batch=25", "--threads=1", f"--epochs={-(-steps // 2)}",
@@ -39,6 +39,8 @@ class Compress(ProgramTest):
     def hash_and_losses(self, report):
         return report["parameter_hashes"][0], report["losses"]
 
+
+class Compress(CompressTest):
     def test_replicas_and_processes_are_equal_and_fewer_bytes_travel(self):
         plain = self.run_it(12, "--replicas=2")
         self.assertIsNone(plain["compress"])
@@ -70,6 +72,52 @@ class Compress(ProgramTest):
                 self.run_it(5, *more, folder, workers=workers)
                 rest = self.run_it(8, *more, folder, "--resume", workers=workers)
                 self.assertEqual(self.hash_and_losses(whole), self.hash_and_losses(rest))
+
+    def test_a_filter_that_begins_later(self):
+        """Before, a training has the bits and the bytes of one without a filter."""
+        for strategy in ("ring", "sharded:stage=2"):
+            plain = self.run_it(8, "--replicas=2", "--strategy=" + strategy)
+            begun = self.run_it(8, "--replicas=2", "--strategy=" + strategy, "--compress=powersgd:start=5")
+            self.assertEqual(begun["losses"][:6], plain["losses"][:6])
+            self.assertNotEqual(begun["losses"][6:], plain["losses"][6:])
+            never = self.run_it(8, "--replicas=2", "--strategy=" + strategy, "--compress=powersgd:start=8")
+            self.assertEqual(self.hash_and_losses(never), self.hash_and_losses(plain))
+            self.assertEqual(never["communication"]["bytes_per_step_per_rank"], plain["communication"]["bytes_per_step_per_rank"])
+
+    def test_what_was_owed_is_not_forgotten_in_silence(self):
+        folder = "--checkpoint-dir=" + self.path("owed")
+        self.run_it(2, "--replicas=2", "--compress=int8", folder)
+        outcome = self.lockstep("train", *self.options(3), "--replicas=2", folder, "--resume")
+        self.assertEqual(outcome.code, DONE)
+        self.assertIn("what replicas owed to the sums of gradients (--compress) is left out: this training has no filter", outcome.err)
+
+    def test_rounds(self):
+        plain = self.run_it(12, "--replicas=2", DILOCO)
+        self.assertEqual(plain["communication"]["filter_bytes"], 0)
+        for text in FILTERS[:1] + FILTERS[3:]:
+            with self.subTest(text):
+                alone = self.run_it(12, "--replicas=2", DILOCO, "--compress=" + text)
+                apart = self.run_it(12, DILOCO, "--compress=" + text, workers=2)
+                self.assertEqual(self.hash_and_losses(alone), self.hash_and_losses(apart))
+                self.assertLess(alone["communication"]["bytes_per_step_per_rank"], 0.3 * plain["communication"]["bytes_per_step_per_rank"])
+                self.assertLess(alone["losses"][-1], 0.9 * alone["losses"][0])
+
+    def test_what_cannot_be_compressed_is_refused_by_name(self):
+        for more, says in ((("--strategy=central-storage",), "strategy 'central-storage'"),
+                           (("--strategy=parameter-server",), "strategy 'parameter-server'"), (("--wire=bfloat16",), "--wire"),
+                           (("--reproducible",), "--reproducible")):
+            with self.subTest(says):
+                self.refused(USAGE, "train", *self.options(1, "--replicas=2", "--compress=int8", *more), says=(says,))
+        for text, code, says in (("int8:block=0", USAGE, "block=0: expected 1 to"), ("topk:fraction=2", USAGE, "fraction=2"),
+                                 ("fp8:format=e1m6", USAGE, "e4m3, e5m2"), ("int8:blok=9", USAGE, "block"),
+                                 ("powersgd:start=1", USAGE, "start=1: expected 2 updates or more"), ("powersgd:rank=0", USAGE, "rank=0: expected 1 to"),
+                                 ("dgc", UNAVAILABLE, "filters fp8, int8, powersgd, topk")):
+            with self.subTest(text):
+                self.refused(code, "train", *self.options(1, "--replicas=2", "--compress=" + text), says=(says,))
+
+
+class Owed(CompressTest):
+    """What is left of gradients, from step to step, and in checkpoints of other trainings."""
 
     def files(self, folder):
         return [os.path.join(self.path(folder), name) for name in sorted(os.listdir(self.path(folder))) if name.endswith(".safetensors")]
@@ -154,82 +202,6 @@ class Compress(ProgramTest):
             self.assertLess(difference, 1e-3 * max(map(abs, values)))
         self.assertEqual(set(list(anew.values())[0]), {0.0}) # it begins after 21 updates
 
-    def test_a_filter_that_begins_later(self):
-        """Before, a training has the bits and the bytes of one without a filter."""
-        for strategy in ("ring", "sharded:stage=2"):
-            plain = self.run_it(8, "--replicas=2", "--strategy=" + strategy)
-            begun = self.run_it(8, "--replicas=2", "--strategy=" + strategy, "--compress=powersgd:start=5")
-            self.assertEqual(begun["losses"][:6], plain["losses"][:6])
-            self.assertNotEqual(begun["losses"][6:], plain["losses"][6:])
-            never = self.run_it(8, "--replicas=2", "--strategy=" + strategy, "--compress=powersgd:start=8")
-            self.assertEqual(self.hash_and_losses(never), self.hash_and_losses(plain))
-            self.assertEqual(never["communication"]["bytes_per_step_per_rank"], plain["communication"]["bytes_per_step_per_rank"])
-
-    def test_a_network_of_convolutions(self):
-        """Whose kernels the device keeps in an order of its own."""
-        runs = [self.run_it(6, "--replicas=2", "--device=" + device, "--compress=" + text, model="cnn-small")
-                for text, device in ((POWERSGD, "cpu"), (POWERSGD, "reference"), ("powersgd:start=99", "cpu"))]
-        for a, b in zip(*(run["losses"] for run in runs[:2])):
-            self.assertAlmostEqual(a, b, delta=1e-3 * a)
-        self.assertLess(runs[0]["communication"]["bytes_per_step_per_rank"], 0.6 * runs[2]["communication"]["bytes_per_step_per_rank"])
-        self.assertNotEqual(runs[0]["losses"], runs[2]["losses"])
-        self.assertLess(runs[0]["losses"][-1], 0.9 * runs[0]["losses"][0])
-
-    def test_what_was_owed_is_not_forgotten_in_silence(self):
-        folder = "--checkpoint-dir=" + self.path("owed")
-        self.run_it(2, "--replicas=2", "--compress=int8", folder)
-        outcome = self.lockstep("train", *self.options(3), "--replicas=2", folder, "--resume")
-        self.assertEqual(outcome.code, DONE)
-        self.assertIn("what replicas owed to the sums of gradients (--compress) is left out: this training has no filter", outcome.err)
-
-    def test_parts_are_summed_alone(self):
-        """The gradients of sharded travel in half of the bytes of mirrored, where a filter knows parts; all stages have the same bits."""
-        plain = self.run_it(1, "--replicas=3", "--strategy=sharded:bucket=300000")["communication"]["bytes_per_step_per_rank"]
-        for text in FILTERS[:2] + FILTERS[3:]:
-            whole = self.run_it(6, "--replicas=3", "--strategy=mirrored:bucket=300000", "--compress=" + text)
-            runs = [self.run_it(6, f"--strategy=sharded:stage={stage},bucket=300000,late={late}", "--compress=" + text,
-                                *(("--replicas=3",) if workers == 1 else ()), workers=workers)
-                    for stage, workers, late in ((1, 3, "off"), (1, 1, "on"), (2, 1, "off"), (3, 1, "on"))]
-            with self.subTest(text):
-                self.assertEqual(len({str(self.hash_and_losses(run)) for run in runs}), 1)
-                bytes_of = [run["communication"]["bytes_per_step_per_rank"] for run in (whole, runs[0])]
-                if text.startswith(("topk", "powersgd")): # which know no parts
-                    self.assertEqual(self.hash_and_losses(runs[0]), self.hash_and_losses(whole))
-                else:
-                    self.assertLess(bytes_of[1] - plain / 2, 0.52 * bytes_of[0])
-                    self.assertLess(abs(runs[0]["losses"][-1] - whole["losses"][-1]), 0.05 * whole["losses"][-1])
-                self.assertGreater(whole["communication"]["filter_bytes"], 16 * 269000)  # of the parameters that are no biases
-
-    def test_strategies_of_others(self):
-        """One whose ranks hold parts and sum all of each bucket has the bits of mirrored; what no filter can do is refused."""
-        with open(os.path.join(SOURCE, "plugins", "strategy", "sharded", "sharded.c"), encoding="ascii") as file:
-            source = file.read()
-        prepared = "status = prepare_bucket(strategy, replica, LS_REDUCE_SCATTER, LS_REPLICA_GRADIENTS,"
-        started = "host->collectives->start(host, replica, shard->scatter)"
-        for name, old, new in (("whole", prepared, prepared.replace("REDUCE_SCATTER", "ALL_REDUCE")),
-                               ("buckets", started, "host->collectives->all_reduce_start(host, replica, bucket)"),
-                               ("twice", prepared, f"{prepared} LS_REPLICA_SUMS_AND_GRADIENTS, bucket, &shard->gather); if (!status) {prepared}")):
-            self.assertEqual(source.count(old), 1)
-            self.build("strategy-" + name, source.replace(old, new).replace('.name = "sharded"', f'.name = "{name}"'))
-        found = {strategy: str(self.hash_and_losses(self.run_it(6, "--replicas=3", "--compress=int8", "--plugin-path=" + self.folder,
-                                                                f"--strategy={strategy},bucket=300000")))
-                 for strategy in ("mirrored:collective=ring", "whole:stage=1", "whole:stage=2", "whole:stage=3")}
-        self.assertEqual(len(set(found.values())), 1, found)
-        for name, says in (("buckets", "sums whole buckets, too"), ("twice", "in two ranges")):
-            self.refused(USAGE, "train", *self.options(1, "--replicas=2", "--compress=int8", "--plugin-path=" + self.folder, "--strategy=" + name),
-                         says=(says,))
-
-    def test_rounds(self):
-        plain = self.run_it(12, "--replicas=2", DILOCO)
-        self.assertEqual(plain["communication"]["filter_bytes"], 0)
-        for text in FILTERS[:1] + FILTERS[3:]:
-            with self.subTest(text):
-                alone = self.run_it(12, "--replicas=2", DILOCO, "--compress=" + text)
-                apart = self.run_it(12, DILOCO, "--compress=" + text, workers=2)
-                self.assertEqual(self.hash_and_losses(alone), self.hash_and_losses(apart))
-                self.assertLess(alone["communication"]["bytes_per_step_per_rank"], 0.3 * plain["communication"]["bytes_per_step_per_rank"])
-                self.assertLess(alone["losses"][-1], 0.9 * alone["losses"][0])
-
     def test_what_a_round_leaves_out_is_owed(self):
         """In the first round replicas train the same with a filter and without, so weights differ by just what is owed: of shares of
         13 and 12 examples, and one and none, weighted by examples."""
@@ -280,6 +252,47 @@ class Compress(ProgramTest):
                 self.assertEqual(outcome.code, DONE, outcome.err)
                 self.assertEqual("what replicas owed" in outcome.err, not kept, outcome.err)
 
+
+class Parts(CompressTest):
+    """Plugins that know parts and stages, and those that do not."""
+
+    def test_parts_are_summed_alone(self):
+        """The gradients of sharded travel in half of the bytes of mirrored, where a filter knows parts; all stages have the same bits."""
+        plain = self.run_it(1, "--replicas=3", "--strategy=sharded:bucket=300000")["communication"]["bytes_per_step_per_rank"]
+        for text in FILTERS[:2] + FILTERS[3:]:
+            whole = self.run_it(6, "--replicas=3", "--strategy=mirrored:bucket=300000", "--compress=" + text)
+            runs = [self.run_it(6, f"--strategy=sharded:stage={stage},bucket=300000,late={late}", "--compress=" + text,
+                                *(("--replicas=3",) if workers == 1 else ()), workers=workers)
+                    for stage, workers, late in ((1, 3, "off"), (1, 1, "on"), (2, 1, "off"), (3, 1, "on"))]
+            with self.subTest(text):
+                self.assertEqual(len({str(self.hash_and_losses(run)) for run in runs}), 1)
+                bytes_of = [run["communication"]["bytes_per_step_per_rank"] for run in (whole, runs[0])]
+                if text.startswith(("topk", "powersgd")): # which know no parts
+                    self.assertEqual(self.hash_and_losses(runs[0]), self.hash_and_losses(whole))
+                else:
+                    self.assertLess(bytes_of[1] - plain / 2, 0.52 * bytes_of[0])
+                    self.assertLess(abs(runs[0]["losses"][-1] - whole["losses"][-1]), 0.05 * whole["losses"][-1])
+                self.assertGreater(whole["communication"]["filter_bytes"], 16 * 269000)  # of the parameters that are no biases
+
+    def test_strategies_of_others(self):
+        """One whose ranks hold parts and sum all of each bucket has the bits of mirrored; what no filter can do is refused."""
+        with open(os.path.join(SOURCE, "plugins", "strategy", "sharded", "sharded.c"), encoding="ascii") as file:
+            source = file.read()
+        prepared = "status = prepare_bucket(strategy, replica, LS_REDUCE_SCATTER, LS_REPLICA_GRADIENTS,"
+        started = "host->collectives->start(host, replica, shard->scatter)"
+        for name, old, new in (("whole", prepared, prepared.replace("REDUCE_SCATTER", "ALL_REDUCE")),
+                               ("buckets", started, "host->collectives->all_reduce_start(host, replica, bucket)"),
+                               ("twice", prepared, f"{prepared} LS_REPLICA_SUMS_AND_GRADIENTS, bucket, &shard->gather); if (!status) {prepared}")):
+            self.assertEqual(source.count(old), 1)
+            self.build("strategy-" + name, source.replace(old, new).replace('.name = "sharded"', f'.name = "{name}"'))
+        found = {strategy: str(self.hash_and_losses(self.run_it(6, "--replicas=3", "--compress=int8", "--plugin-path=" + self.folder,
+                                                                f"--strategy={strategy},bucket=300000")))
+                 for strategy in ("mirrored:collective=ring", "whole:stage=1", "whole:stage=2", "whole:stage=3")}
+        self.assertEqual(len(set(found.values())), 1, found)
+        for name, says in (("buckets", "sums whole buckets, too"), ("twice", "in two ranges")):
+            self.refused(USAGE, "train", *self.options(1, "--replicas=2", "--compress=int8", "--plugin-path=" + self.folder, "--strategy=" + name),
+                         says=(says,))
+
     def test_a_filter_without_stages_changes_no_bit(self):
         with open(os.path.join(SOURCE, "templates", "filter.c"), encoding="ascii") as file:
             source = file.read()
@@ -297,18 +310,15 @@ class Compress(ProgramTest):
         for a, b in zip(plain["losses"], halves["losses"]):
             self.assertAlmostEqual(a, b, delta=0.02 * plain["losses"][0])
 
-    def test_what_cannot_be_compressed_is_refused_by_name(self):
-        for more, says in ((("--strategy=central-storage",), "strategy 'central-storage'"),
-                           (("--strategy=parameter-server",), "strategy 'parameter-server'"), (("--wire=bfloat16",), "--wire"),
-                           (("--reproducible",), "--reproducible")):
-            with self.subTest(says):
-                self.refused(USAGE, "train", *self.options(1, "--replicas=2", "--compress=int8", *more), says=(says,))
-        for text, code, says in (("int8:block=0", USAGE, "block=0: expected 1 to"), ("topk:fraction=2", USAGE, "fraction=2"),
-                                 ("fp8:format=e1m6", USAGE, "e4m3, e5m2"), ("int8:blok=9", USAGE, "block"),
-                                 ("powersgd:start=1", USAGE, "start=1: expected 2 updates or more"), ("powersgd:rank=0", USAGE, "rank=0: expected 1 to"),
-                                 ("dgc", UNAVAILABLE, "filters fp8, int8, powersgd, topk")):
-            with self.subTest(text):
-                self.refused(code, "train", *self.options(1, "--replicas=2", "--compress=" + text), says=(says,))
+    def test_a_network_of_convolutions(self):
+        """Whose kernels the device keeps in an order of its own."""
+        runs = [self.run_it(6, "--replicas=2", "--device=" + device, "--compress=" + text, model="cnn-small")
+                for text, device in ((POWERSGD, "cpu"), (POWERSGD, "reference"), ("powersgd:start=99", "cpu"))]
+        for a, b in zip(*(run["losses"] for run in runs[:2])):
+            self.assertAlmostEqual(a, b, delta=1e-3 * a)
+        self.assertLess(runs[0]["communication"]["bytes_per_step_per_rank"], 0.6 * runs[2]["communication"]["bytes_per_step_per_rank"])
+        self.assertNotEqual(runs[0]["losses"], runs[2]["losses"])
+        self.assertLess(runs[0]["losses"][-1], 0.9 * runs[0]["losses"][0])
 
 
 if __name__ == "__main__":
