@@ -79,6 +79,9 @@ class Double(ProgramTest):
         options, environment = self.on_double(arguments, settings)
         return self.train(*options, environment=environment)
 
+    # Of images so small that the updates of a training on the fake take no longer than the rest.
+    IMAGES = "--dataset=synthetic:shape=16x16x1,classes=10,examples=96"
+
     def normalizing(self, **config):
         """A model with batch normalization."""
         path = os.path.join(self.folder, "normalizing.json")
@@ -297,7 +300,7 @@ class Double(ProgramTest):
                 "--loss=sparse_categorical_crossentropy:from_logits=true", "--steps=8", "--batch=6", "--optimizer=sgd:learning_rate=0.05")
 
     def test_models_learn_as_on_the_reference_device(self):
-        cnn = ("--model=cnn", "--dataset=synthetic", "--steps=6", "--batch=12", "--optimizer=sgd:learning_rate=0.01")
+        cnn = ("--model=cnn", self.IMAGES, "--steps=6", "--batch=12", "--optimizer=sgd:learning_rate=0.01")
         # Its batch normalization makes larger steps part at the first ReLU that a rounding turns over.
         resnet = ("--model=resnet", "--dataset=synthetic:shape=32x32x3", "--steps=10", "--optimizer=sgd:learning_rate=0.001,momentum=0.9")
         two = ("--batch=8", "--replicas=2", "--strategy=ring")
@@ -398,7 +401,7 @@ class Double(ProgramTest):
         self.refused(FAILED, *options, "--device=cuda", "--plugin-path=" + DOUBLE, says=(says + " + gradient'",))
 
     def test_two_runs_have_the_same_bits(self):
-        options = ("--model=cnn", "--steps=4", "--batch=8", "--validation=off")
+        options = ("--model=cnn", self.IMAGES, "--steps=4", "--batch=8", "--validation=off")
         hashes = [self.run_double(*options, streams=streams)["parameter_hashes"] for streams in ("thread", "deferred")]
         self.assertEqual(hashes[0], hashes[1])
 
@@ -459,7 +462,7 @@ class Double(ProgramTest):
     def test_gradients_of_weights_run_beside_those_of_data(self):
         # A step is replayed thirty times, each time in another order that its events allow.
         some = ("--steps=32", "--batch=2", "--validation=off", "--optimizer=sgd:learning_rate=0.001")
-        for name, options in (("cnn", ("--model=cnn", "--dataset=synthetic:examples=64")),
+        for name, options in (("cnn", ("--model=cnn", self.IMAGES)),
                               ("resnet", ("--model=resnet", "--dataset=synthetic:examples=64,shape=8x8x3")), ("gpt", self.gpt()[:3])):
             with self.subTest(name):
                 one, way_of_one, kernels = self.longest_way(*options, *some, device="cuda:branches=off")
@@ -474,7 +477,7 @@ class Double(ProgramTest):
     def test_a_branch_runs_unrecorded_too_and_in_parts(self):
         for replicas, device in (((), "recording=off,branches=on"), (("--replicas=2", "--strategy=ring"), "branches=on"),
                                  (("--microbatches=2",), "branches=on")):
-            options = ("--model=cnn-small", "--steps=6", "--batch=4", "--validation=off", *replicas)
+            options = ("--model=cnn-small", self.IMAGES, "--steps=6", "--batch=4", "--validation=off", *replicas)
             wanted = self.run_double(*options, device="cuda:branches=off")
             for seed in 1, 2:
                 with self.subTest(replicas=replicas, seed=seed):
@@ -499,7 +502,7 @@ class Double(ProgramTest):
         self.assertEqual(report["steps"], sum(epoch["steps"] for epoch in report["epochs"]))
 
     def test_replicas_of_one_gpu_and_of_two_equal_one(self):
-        options = ("--model=cnn", "--steps=10", "--batch=4", "--validation=off", "--optimizer=sgd:learning_rate=0.01")
+        options = ("--model=cnn", self.IMAGES, "--steps=10", "--batch=4", "--validation=off", "--optimizer=sgd:learning_rate=0.01")
         wanted = self.run_double(*options)
         for devices, replicas, strategy, streams in (
                 (2, 4, "central-storage", "thread"), (1, 4, "ring", "deferred"), (2, 4, "hierarchical-copy", "thread"),
