@@ -13,6 +13,8 @@ SETUPS = [(1, "ring"), (2, "ring"), (3, "ring"), (4, "ring"), (8, "ring"),
           (2, "hierarchical-copy"), (3, "hierarchical-copy"), (4, "hierarchical-copy"), (8, "hierarchical-copy"),
           (1, "central-storage"), (2, "central-storage"), (3, "central-storage"), (4, "central-storage"),
           (8, "central-storage")]
+# Each strategy, each number of replicas.
+SOME_SETUPS = [(1, "central-storage"), (2, "hierarchical-copy"), (3, "ring"), (4, "central-storage"), (8, "ring"), (8, "hierarchical-copy")]
 
 # N replicas compute what one device computes in N microbatches, and add up the same N gradients, in another order: that is at most
 # N - 1 roundings of 6e-8 a step, for eight replicas and ten steps 4.2e-6. Against the whole batch there is no such limit:
@@ -76,13 +78,49 @@ class TruthTest(ProgramTest):
                 self.assertEqual(len(report["parameter_hashes"]), replicas)
                 self.assertEqual(len(set(report["parameter_hashes"])), 1)
 
-    def check_tiny_batches(self, setups):
+
+class Counts:
+    """Batches that replicas share unequally, for some of SETUPS or for all."""
+
+    def test_global_batch_of_7_leaves_one_replica_of_eight_without_an_example(self):
+        self.check(self.images(1000), SGD, "--batch=7", "--steps=12", setups=self.setups)
+        report = self.run_once("ring", 8, self.images(70), SGD, "--batch=7")
+        self.assertEqual(report["replica_batches"], [1, 1, 1, 1, 1, 1, 1, 0])
+
+    def test_1003_examples_end_each_epoch_with_a_batch_of_3(self):
+        arguments = (self.images(1003), SGD, "--batch=50", "--epochs=2")
+        self.check(*arguments, setups=self.setups)
+        report = self.run_once("ring", 2, *arguments)
+        self.assertEqual([(epoch["steps"], epoch["examples"]) for epoch in report["epochs"]], [(21, 1003)] * 2)
+
+    def test_tiny_batches_in_which_pooling_ties(self):
         for batch, seed in ((2, 0), (3, 1), (5, 2)):
             self.check("--model=cnn-small", self.images(1000), f"--batch={batch}", "--steps=12", f"--seed={seed}",
-                       "--optimizer=sgd:learning_rate=0.05,momentum=0.9", setups=setups)
+                       "--optimizer=sgd:learning_rate=0.05,momentum=0.9", setups=self.tiny)
+
+    def test_one_whole_update_equals_that_of_one_device(self):
+        for batch in (50, 7, 3):
+            arguments = (self.images(1000), "--optimizer=sgd:learning_rate=1", f"--batch={batch}",
+                         "--steps=1", "--save-weights=" + self.path("after.safetensors"))
+            self.run_once("one-device", 1, *arguments)
+            truth = tensors(self.path("after.safetensors"))
+            self.run_once("one-device", 1, self.images(1000), "--optimizer=sgd:learning_rate=0",
+                          "--steps=1", "--save-weights=" + self.path("before.safetensors"))
+            before = tensors(self.path("before.safetensors"))
+            largest = max(abs(a - b) for name in truth for a, b in zip(truth[name][1], before[name][1]))
+            self.assertGreater(largest, 1e-4)
+            for replicas, strategy in self.setups:
+                with self.subTest(batch=batch, replicas=replicas, strategy=strategy):
+                    self.run_once(strategy, replicas, *arguments)
+                    found = tensors(self.path("after.safetensors"))
+                    self.assertEqual(set(found), set(truth))
+                    off = max(abs(a - b) for name in truth for a, b in zip(found[name][1], truth[name][1]))
+                    self.assertLessEqual(off, 1e-5 * largest)
 
 
-class Truth(TruthTest):
+class Truth(Counts, TruthTest):
+    setups, tiny = SOME_SETUPS, [(replicas, strategy) for replicas, strategy in SETUPS if replicas == 4]
+
     def test_one_replica_under_central_storage_is_one_device_to_the_bit(self):
         for optimizer in ("sgd:learning_rate=0.01,momentum=0.9", "adam"):
             arguments = (self.images(1003), "--optimizer=" + optimizer, "--batch=50", "--epochs=2")
@@ -99,39 +137,6 @@ class Truth(TruthTest):
 
     def test_global_batch_of_50(self):
         self.check(self.images(1000), SGD, "--batch=50", "--steps=12")
-
-    def test_global_batch_of_7_leaves_one_replica_of_eight_without_an_example(self):
-        self.check(self.images(1000), SGD, "--batch=7", "--steps=12")
-        report = self.run_once("ring", 8, self.images(70), SGD, "--batch=7")
-        self.assertEqual(report["replica_batches"], [1, 1, 1, 1, 1, 1, 1, 0])
-
-    def test_1003_examples_end_each_epoch_with_a_batch_of_3(self):
-        arguments = (self.images(1003), SGD, "--batch=50", "--epochs=2")
-        self.check(*arguments)
-        report = self.run_once("ring", 2, *arguments)
-        self.assertEqual([(epoch["steps"], epoch["examples"]) for epoch in report["epochs"]], [(21, 1003)] * 2)
-
-    def test_tiny_batches_in_which_pooling_ties(self):
-        self.check_tiny_batches([(replicas, strategy) for replicas, strategy in SETUPS if replicas == 4])
-
-    def test_one_whole_update_equals_that_of_one_device(self):
-        for batch in (50, 7, 3):
-            arguments = (self.images(1000), "--optimizer=sgd:learning_rate=1", f"--batch={batch}",
-                         "--steps=1", "--save-weights=" + self.path("after.safetensors"))
-            self.run_once("one-device", 1, *arguments)
-            truth = tensors(self.path("after.safetensors"))
-            self.run_once("one-device", 1, self.images(1000), "--optimizer=sgd:learning_rate=0",
-                          "--steps=1", "--save-weights=" + self.path("before.safetensors"))
-            before = tensors(self.path("before.safetensors"))
-            largest = max(abs(a - b) for name in truth for a, b in zip(truth[name][1], before[name][1]))
-            self.assertGreater(largest, 1e-4)
-            for replicas, strategy in SETUPS:
-                with self.subTest(batch=batch, replicas=replicas, strategy=strategy):
-                    self.run_once(strategy, replicas, *arguments)
-                    found = tensors(self.path("after.safetensors"))
-                    self.assertEqual(set(found), set(truth))
-                    off = max(abs(a - b) for name in truth for a, b in zip(found[name][1], truth[name][1]))
-                    self.assertLessEqual(off, 1e-5 * largest)
 
     def test_dropout_does_not_depend_on_the_number_of_replicas(self):
         arguments = ("--model=mlp-dropout", self.images(500), SGD, "--batch=50", "--steps=10",
@@ -165,11 +170,10 @@ class Truth(TruthTest):
         self.assertLessEqual(max(deviations(two, one)), 5e-6)
 
 
-class EveryCount(TruthTest):
+class EveryCount(Counts, TruthTest):
     """The whole matrix, which tools/test --long runs."""
 
-    def test_tiny_batches_in_which_pooling_ties(self):
-        self.check_tiny_batches(SETUPS)
+    setups = tiny = SETUPS
 
 
 class Reference(ProgramTest):
