@@ -4,14 +4,19 @@
 
 #include "core/attributes.h"
 #include "core/plugin/augment.h"
+#include "core/plugin/window.h"
 
 #include <float.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-#define AXES 2
-static const char *const axis_names[AXES] = {"rows", "columns"};
+// The last ones of space: of an image rows and columns.
+static const char *const axis_names[] = {"planes", "rows", "columns"};
+static const char *axis_name(uint32_t space, uint32_t axis)
+{
+    return axis_names[axis + 3 - space];
+}
 
 LS_PRINTF(2, 3)
 static bool refuse(struct ls_shape_call *call, const char *format, ...)
@@ -54,54 +59,67 @@ static bool is_image(struct ls_shape_call *call)
            refuse(call, "expected 4 dimensions: batch, rows, columns, channels");
 }
 
+// An image, or a volume.
+static bool has_space(struct ls_shape_call *call)
+{
+    return call->inputs[0].ndims == 5 || is_image(call);
+}
+
 // Checks the window along one axis and writes how often it fits.
 static bool move_window(struct ls_shape_call *call, uint32_t axis, int64_t kernel)
 {
-    const struct ls_op_attributes *attributes = call->attributes;
+    const uint32_t space = call->inputs[0].ndims - 2;
+    const struct ls_moves moves = ls_moves_along(call->attributes, space, axis);
     const int64_t size = call->inputs[0].dims[1 + axis];
-    const int32_t stride = attributes->strides[axis];
-    const int32_t dilation = attributes->dilation[axis] > 0 ? attributes->dilation[axis] : 1;
-    const int32_t before = attributes->padding[2 * axis], after = attributes->padding[2 * axis + 1];
+    const int32_t dilation = moves.dilation > 0 ? moves.dilation : 1;
 
-    if (kernel < 1 || stride < 1)
+    if (kernel < 1 || moves.stride < 1)
         return refuse(call, "window and stride must be at least 1 along the %s, not %lld and %d",
-                      axis_names[axis], (long long)kernel, stride);
-    if (before < 0 || after < 0)
-        return refuse(call, "padding must not be negative along the %s", axis_names[axis]);
+                      axis_name(space, axis), (long long)kernel, moves.stride);
+    if (moves.before < 0 || moves.after < 0)
+        return refuse(call, "padding must not be negative along the %s", axis_name(space, axis));
 
-    const int64_t count = ls_window_count(size, kernel, stride, dilation, before, after);
+    const int64_t count =
+        ls_window_count(size, kernel, moves.stride, dilation, moves.before, moves.after);
     if (count < 1)
         return refuse(
             call, "a window of %lld %s (dilation %d) does not fit into %lld with padding %d and %d",
-            (long long)kernel, axis_names[axis], dilation, (long long)size, before, after);
+            (long long)kernel, axis_name(space, axis), dilation, (long long)size, moves.before,
+            moves.after);
     call->outputs[0].dims[1 + axis] = count;
     return true;
 }
 
-// x (B,H,W,C), w (KH,KW,C/groups,F), [b (F)] -> y (B,OH,OW,F)
+// x (B,[D],H,W,C), w ([KD],KH,KW,C/groups,F), [b (F)] -> y (B,[OD],OH,OW,F)
 bool ls_shapes_of_conv2d(struct ls_shape_call *call)
 {
-    const struct ls_op_attributes *attributes = call->attributes;
     const struct ls_shape *x = &call->inputs[0], *w = &call->inputs[1];
-    if (!is_image(call))
+    if (!has_space(call))
         return false;
-    if (w->ndims != 4)
-        return refuse(call, "the kernel must have 4 dimensions, not %u", w->ndims);
+    if (w->ndims != x->ndims)
+        return refuse(call, "the kernel must have %u dimensions, not %u", x->ndims, w->ndims);
 
-    const int64_t channels = x->dims[3], filters = w->dims[3], groups = attributes->groups;
-    if (attributes->dilation[0] < 1 || attributes->dilation[1] < 1)
-        return refuse(call, "dilation must be at least 1");
+    const uint32_t space = x->ndims - 2;
+    const int64_t channels = last_dim(x), filters = last_dim(w), groups = call->attributes->groups,
+                  seen = w->dims[space];
+    for (uint32_t axis = 0; axis < space; axis++)
+        if (ls_moves_along(call->attributes, space, axis).dilation < 1)
+            return refuse(call, "dilation must be at least 1");
     if (groups < 1 || channels % groups != 0 || filters % groups != 0)
         return refuse(call, "%lld channels and %lld filters cannot be split into %lld groups",
                       (long long)channels, (long long)filters, (long long)groups);
-    if (w->dims[2] != channels / groups)
+    if (seen != channels / groups)
         return refuse(call, "the kernel expects %lld channels a group, the input has %lld",
-                      (long long)w->dims[2], (long long)(channels / groups));
+                      (long long)seen, (long long)(channels / groups));
     if (call->input_count > 2 && !is_vector(&call->inputs[2], filters))
         return refuse(call, "the bias must have %lld elements", (long long)filters);
 
-    call->outputs[0] = (struct ls_shape){.ndims = 4, .dims = {x->dims[0], 0, 0, filters}};
-    return move_window(call, 0, w->dims[0]) && move_window(call, 1, w->dims[1]);
+    call->outputs[0] = *x;
+    call->outputs[0].dims[x->ndims - 1] = filters;
+    for (uint32_t axis = 0; axis < space; axis++)
+        if (!move_window(call, axis, w->dims[axis]))
+            return false;
+    return true;
 }
 
 // Pooling adds nothing at the border, so every window must hold at least one element.
@@ -114,13 +132,13 @@ bool ls_shapes_of_pool(struct ls_shape_call *call)
         return refuse(call, "pooling has no dilation");
 
     call->outputs[0] = call->outputs[1] = call->inputs[0];
-    for (uint32_t axis = 0; axis < AXES; axis++) {
+    for (uint32_t axis = 0; axis < 2; axis++) {
         const int32_t kernel = attributes->kernel[axis], *padding = &attributes->padding[2 * axis];
         if (!move_window(call, axis, kernel))
             return false;
         if (padding[0] >= kernel || padding[1] >= kernel)
             return refuse(call, "padding must be smaller than the window of %d %s", kernel,
-                          axis_names[axis]);
+                          axis_name(2, axis));
     }
     return true;
 }
@@ -339,10 +357,10 @@ bool ls_shapes_of_upsample2d(struct ls_shape_call *call)
     if (!is_image(call))
         return false;
     call->outputs[0] = *x;
-    for (uint32_t axis = 0; axis < AXES; axis++) {
+    for (uint32_t axis = 0; axis < 2; axis++) {
         const int32_t factor = call->attributes->strides[axis];
         if (factor < 1 || x->dims[1 + axis] > INT32_MAX / factor)
-            return refuse(call, "%d times as many %s are not possible", factor, axis_names[axis]);
+            return refuse(call, "%d times as many %s are not possible", factor, axis_name(2, axis));
         call->outputs[0].dims[1 + axis] = x->dims[1 + axis] * factor;
     }
     return true;
@@ -645,39 +663,45 @@ bool ls_shapes_of_matmul(struct ls_shape_call *call)
 // The convolution of y that makes x has this window along the axis; y has `size` elements there.
 static bool fits_window(struct ls_shape_call *call, uint32_t axis, int64_t size)
 {
-    const struct ls_op_attributes *attributes = call->attributes;
+    const uint32_t space = call->inputs[0].ndims - 2;
+    const struct ls_moves moves = ls_moves_along(call->attributes, space, axis);
     const int64_t kernel = call->inputs[1].dims[axis];
-    const int32_t *padding = &attributes->padding[2 * axis];
-    const int32_t stride = attributes->strides[axis], dilation = attributes->dilation[axis];
 
-    if (stride < 1 || dilation < 1 || padding[0] < 0 || padding[1] < 0)
+    if (moves.stride < 1 || moves.dilation < 1 || moves.before < 0 || moves.after < 0)
         return refuse(call, "strides and dilation must be at least 1, padding at least 0");
-    if (ls_window_count(size, kernel, stride, dilation, padding[0], padding[1]) !=
+    if (ls_window_count(size, kernel, moves.stride, moves.dilation, moves.before, moves.after) !=
         call->inputs[0].dims[1 + axis])
         return refuse(call, "a window of %lld over %lld %s does not fit %lld times",
-                      (long long)kernel, (long long)size, axis == 0 ? "rows" : "columns",
+                      (long long)kernel, (long long)size, axis_name(space, axis),
                       (long long)call->inputs[0].dims[1 + axis]);
     return true;
 }
 
-// x (B,H,W,C), w (KH,KW,F,C), [b (F)] -> y (B,OH,OW,F)
+// x (B,[D],H,W,C), w ([KD],KH,KW,F,C), [b (F)] -> y (B,[OD],OH,OW,F)
 bool ls_shapes_of_conv2d_transpose(struct ls_shape_call *call)
 {
     const struct ls_shape *x = &call->inputs[0], *w = &call->inputs[1], *y = &call->asked;
+    const uint32_t space = x->ndims - 2;
 
-    if (x->ndims != 4 || w->ndims != 4)
-        return refuse(call, "expected 4 dimensions: batch, rows, columns, channels");
-    if (w->dims[3] != x->dims[3])
+    if (!has_space(call))
+        return false;
+    if (w->ndims != x->ndims)
+        return refuse(call, "the kernel must have %u dimensions, not %u", x->ndims, w->ndims);
+    const int64_t filters = w->dims[space];
+    if (last_dim(w) != last_dim(x))
         return refuse(call, "the kernel is for %lld channels, the input has %lld",
-                      (long long)w->dims[3], (long long)x->dims[3]);
+                      (long long)last_dim(w), (long long)last_dim(x));
     if (call->attributes->groups > 1)
         return refuse(call, "a transposed convolution has no groups");
-    if (call->input_count > 2 && !is_vector(&call->inputs[2], w->dims[2]))
-        return refuse(call, "the bias must have %lld elements", (long long)w->dims[2]);
-    if (y->ndims != 4 || y->dims[0] != x->dims[0] || y->dims[3] != w->dims[2])
+    if (call->input_count > 2 && !is_vector(&call->inputs[2], filters))
+        return refuse(call, "the bias must have %lld elements", (long long)filters);
+    if (y->ndims != x->ndims || y->dims[0] != x->dims[0] || last_dim(y) != filters)
         return refuse(call, "a transposed convolution needs the shape to make");
     call->outputs[0] = *y;
-    return fits_window(call, 0, y->dims[1]) && fits_window(call, 1, y->dims[2]);
+    for (uint32_t axis = 0; axis < space; axis++)
+        if (!fits_window(call, axis, y->dims[1 + axis]))
+            return false;
+    return true;
 }
 
 // x (B,...), alpha -> y
@@ -849,10 +873,10 @@ bool ls_shapes_of_draw(struct ls_shape_call *call)
     const struct ls_shape *x = &call->inputs[0];
     if (!is_image(call) || !is_range(call, a->l1, a->l2) || !is_range(call, a->beta1, a->beta2))
         return false;
-    for (uint32_t axis = 0; axis < AXES && a->function == LS_DRAW_CROP; axis++)
+    for (uint32_t axis = 0; axis < 2 && a->function == LS_DRAW_CROP; axis++)
         if (a->kernel[axis] < 1 || a->kernel[axis] > x->dims[1 + axis])
             return refuse(call, "%d %s cannot be cropped out of it", a->kernel[axis],
-                          axis_names[axis]);
+                          axis_name(2, axis));
     call->outputs[0] = (struct ls_shape){.ndims = 2};
     call->outputs[0].dims[0] = x->dims[0];
     call->outputs[0].dims[1] = ls_draw_numbers(a->function);

@@ -6,6 +6,7 @@
 // primitive made for one thread: what it wrote is then still in its own cache when the next operation, split in the
 // same way, reads it. The library divides channels among its threads, too, and a cache line that another core wrote
 // last costs far more than one of its own.
+#include "core/plugin/window.h"
 #include "plugins/device/cpu/channel_sums.h"
 #include "plugins/device/cpu/convolution_choice.h"
 #include "plugins/device/cpu/cpu.h"
@@ -39,11 +40,12 @@ static struct cpu_conv_geometry geometry_of(struct ls_kernel *kernel, uint32_t x
                                   .y = &kernel->arguments[y],
                                   .bias = bias,
                                   .groups = a->groups > 1 ? a->groups : 1};
-    for (int i = 0; i < 2; i++) {
-        g.strides[i] = a->strides[i];
-        g.dilation[i] = (a->dilation[i] > 1 ? a->dilation[i] : 1) - 1;
-        g.before[i] = a->padding[2 * i];
-        g.after[i] = a->padding[2 * i + 1];
+    for (uint32_t i = 0, space = g.x->ndims - 2; i < space; i++) {
+        const struct ls_moves moves = ls_moves_along(a, space, i);
+        g.strides[i] = moves.stride;
+        g.dilation[i] = (moves.dilation > 1 ? moves.dilation : 1) - 1;
+        g.before[i] = moves.before;
+        g.after[i] = moves.after;
     }
     return g;
 }
@@ -195,8 +197,8 @@ static uint64_t size_of(const_dnnl_primitive_desc_t desc, dnnl_query_t query)
 // A multiplication and an addition are one of work; a thread does about 60 a nanosecond.
 static double work_of(const struct cpu_conv_geometry *g)
 {
-    const int64_t *w = g->w->dims;
-    return (double)ls_tensor_elements(g->y) * (double)(w[0] * w[1] * w[2]) / 60.0;
+    const double taps = (double)ls_tensor_elements(g->w) / (double)g->w->dims[g->w->ndims - 1];
+    return (double)ls_tensor_elements(g->y) * taps / 60.0;
 }
 
 // Each part but the first has a dw of its own to be added: many of them would be more than what is

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Activations of halves are plain, the layout of the library's kernels for AMX. In float32, where a
+// Activations of halves are plain, the layout of the library's kernels for AMX, and so are volumes,
+// which are then pooled, normalized and reshaped as they are. Of images in float32, where a
 // layout is free the library chooses; if its backward kernels would then be its slow reference code
 // (as with SSE4.1), plain activations are tried, for which it multiplies matrices.
 #include "plugins/device/cpu/convolution_choice.h"
@@ -98,7 +99,7 @@ static int judge(struct ls_device *device, uint32_t op, const struct cpu_conv_ge
 }
 
 // The descriptions of one activation worth trying: as it is fixed, and the other name of the same
-// memory; or what the library likes, then plain; halves plain alone. Returns their number, 0: not a
+// memory; or what the library likes, then plain; halves and volumes plain alone. Returns their number, 0: not a
 // layout of ours.
 static int ways_to_say(const struct ls_tensor_desc *desc, dnnl_memory_desc_t out[2])
 {
@@ -108,7 +109,7 @@ static int ways_to_say(const struct ls_tensor_desc *desc, dnnl_memory_desc_t out
         return cpu_memory_desc_transposed(desc, &out[1]) ? 2 : 1;
     struct ls_tensor_desc plain = *desc;
     cpu_layout_plain(desc, &plain.layout);
-    if (desc->dtype != LS_F32)
+    if (desc->dtype != LS_F32 || desc->ndims != 4)
         return cpu_memory_desc(CPU_ACTIVATION, &plain, 1, &out[0]);
     return cpu_memory_desc(CPU_ACTIVATION, &plain, 1, &out[1]) ? 2 : 1;
 }
@@ -142,15 +143,16 @@ dnnl_status_t cpu_conv_choose(struct ls_device *device, uint32_t op,
 {
     dnnl_memory_desc_t x[3], y[2], w[2];
     const bool rewrites = op != LS_OP_CONV2D_BACKWARD_DATA && g->x->dtype == LS_F32 &&
-                          g->x->layout.kind == LS_LAYOUT_PLAIN;
+                          g->x->ndims == 4 && g->x->layout.kind == LS_LAYOUT_PLAIN;
     const bool converts = op == LS_OP_CONV2D_BACKWARD_WEIGHTS && g->w->layout.kind != LS_LAYOUT_ANY;
     const int x_ways = ways_to_say(g->x, x), y_ways = ways_to_say(g->y, y);
     if (!x_ways || !y_ways || !cpu_memory_desc(CPU_KERNEL, g->w, g->groups, &w[0]))
         return dnnl_unimplemented;
-    dnnl_memory_desc_init_by_tag(&x[x_ways], 4, x[0].dims, dnnl_f32, dnnl_nchw);
+    if (rewrites)
+        dnnl_memory_desc_init_by_tag(&x[x_ways], 4, x[0].dims, dnnl_f32, dnnl_nchw);
     dnnl_memory_desc_init_by_tag(&w[1], w[0].ndims, w[0].dims, w[0].data_type, dnnl_format_tag_any);
     struct cpu_conv_tensors t;
-    dnnl_dims_t bias = {g->y->dims[3]};
+    dnnl_dims_t bias = {g->y->dims[g->y->ndims - 1]};
     dnnl_memory_desc_init_by_tag(&t.b, 1, bias, cpu_dnnl_type(g->x->dtype), dnnl_a);
     dnnl_status_t status = dnnl_unimplemented;
     for (int k = 0; k <= converts; k++)

@@ -49,8 +49,8 @@ static bool see(uint32_t op, const struct cpu_conv_geometry *g, struct cpu_conv_
     out->rows = x[0] * pixels;
     out->depth = out->kernel[0] * out->kernel[1] * x[3];
     out->gathers = !is_pointwise(out) || padded || g->strides[0] != 1 || g->strides[1] != 1;
-    return g->groups == 1 && lies_plain(g->x) && lies_plain(g->y) && g->x->dtype == LS_BF16 &&
-           (is_pointwise(out) || few) && out->rows > 0;
+    return g->x->ndims == 4 && g->groups == 1 && lies_plain(g->x) && lies_plain(g->y) &&
+           g->x->dtype == LS_BF16 && (is_pointwise(out) || few) && out->rows > 0;
 }
 
 // ---- The product ----

@@ -60,6 +60,8 @@ bool cpu_conv_taps_fit(const struct ls_device *device, const struct cpu_conv_geo
     const int64_t lanes = device->loops->convolution->lanes;
     const int64_t *x = g->x->dims, *y = g->y->dims;
     struct cpu_taps *t = &out->taps;
+    if (g->x->ndims != 4)
+        return false;
     *out = (struct cpu_conv_taps){.depthwise = g->groups > 1};
     for (int d = 0; d < 2; d++) {
         t->kernel[d] = g->w->dims[d];

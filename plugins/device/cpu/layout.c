@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_BLOCKS = 4, MAX_LOGICAL = 5 };
+enum { MAX_BLOCKS = 4, MAX_LOGICAL = 6 };
 
 // A blocked layout taken apart.
 struct blocked {
@@ -36,36 +36,46 @@ void cpu_layout_plain(const struct ls_tensor_desc *desc, struct ls_layout *out)
 }
 
 // Our dims in oneDNN's order; returns their number.
-static int logical_dims(enum cpu_role role, const int64_t *dims, int32_t groups, int64_t *out)
+static int logical_dims(enum cpu_role role, const struct ls_tensor_desc *desc, int32_t groups,
+                        int64_t *out)
 {
+    const int64_t *dims = desc->dims, *space = role == CPU_ACTIVATION ? dims + 1 : dims;
+    const uint32_t last = desc->ndims - 1;
+    int count = 0;
     if (role == CPU_MATRIX) {
         memcpy(out, dims, 2 * sizeof(*out));
         return 2;
     }
     if (role == CPU_ACTIVATION) {
-        const int64_t logical[] = {dims[0], dims[3], dims[1], dims[2]};
-        memcpy(out, logical, sizeof(logical));
-        return 4;
+        out[count++] = dims[0];
+        out[count++] = dims[last];
+    } else {
+        if (groups > 1)
+            out[count++] = groups;
+        out[count++] = groups > 1 ? dims[last] / groups : dims[last];
+        out[count++] = dims[last - 1];
     }
-    if (groups <= 1) {
-        const int64_t logical[] = {dims[3], dims[2], dims[0], dims[1]};
-        memcpy(out, logical, sizeof(logical));
-        return 4;
-    }
-    const int64_t logical[] = {groups, dims[3] / groups, dims[2], dims[0], dims[1]};
-    memcpy(out, logical, sizeof(logical));
-    return 5;
+    for (uint32_t i = 0; i < last - 1; i++)
+        out[count++] = space[i];
+    return count;
 }
 
-static struct blocked plain_blocked(enum cpu_role role, int32_t groups)
+// Of as many logical dimensions as the tensor has.
+static struct blocked plain_blocked(enum cpu_role role, int ndims, int32_t groups)
 {
+    const int first = role == CPU_KERNEL && groups > 1 ? 3 : 2; // of space
+    struct blocked b = {.ndims = ndims};
+    int count = 0;
     if (role == CPU_MATRIX)
         return (struct blocked){.ndims = 2, .order = {0, 1}};
     if (role == CPU_ACTIVATION)
-        return (struct blocked){.ndims = 4, .order = {0, 2, 3, 1}};
-    if (groups <= 1)
-        return (struct blocked){.ndims = 4, .order = {2, 3, 1, 0}};
-    return (struct blocked){.ndims = 5, .order = {3, 4, 2, 0, 1}};
+        b.order[count++] = 0;
+    for (int i = first; i < ndims; i++)
+        b.order[count++] = i;
+    b.order[count++] = first - 1;
+    for (int i = 0; role == CPU_KERNEL && i < first - 1; i++)
+        b.order[count++] = i;
+    return b;
 }
 
 static int64_t block_of(const struct blocked *b, int dim)
@@ -188,7 +198,7 @@ bool cpu_layout_of(enum cpu_role role, const struct ls_tensor_desc *desc, int32_
                    const dnnl_memory_desc_t *md, struct ls_layout *out)
 {
     int64_t dims[MAX_LOGICAL];
-    struct blocked b = {.ndims = logical_dims(role, desc->dims, groups, dims)};
+    struct blocked b = {.ndims = logical_dims(role, desc, groups, dims)};
     const dnnl_blocking_desc_t *blocking = &md->format_desc.blocking;
     if (md->format_kind != dnnl_blocked || md->ndims != b.ndims || md->extra.flags || md->offset0 ||
         md->data_type != cpu_dnnl_type(desc->dtype) || blocking->inner_nblks > MAX_BLOCKS)
@@ -203,7 +213,7 @@ bool cpu_layout_of(enum cpu_role role, const struct ls_tensor_desc *desc, int32_
     describe(&b, dims, desc->dtype, &again);
     if (!dnnl_memory_desc_equal(&again, md))
         return false;
-    const struct blocked plain = plain_blocked(role, groups);
+    const struct blocked plain = plain_blocked(role, b.ndims, groups);
     if (same_memory(&b, &plain, dims)) {
         cpu_layout_plain(desc, out);
         return true;
@@ -224,14 +234,15 @@ static bool is_floating(const struct ls_tensor_desc *desc)
 bool cpu_memory_desc(enum cpu_role role, const struct ls_tensor_desc *desc, int32_t groups,
                      dnnl_memory_desc_t *out)
 {
-    if (desc->ndims != (role == CPU_MATRIX ? 2 : 4) || !is_floating(desc))
+    const bool fits = role == CPU_MATRIX ? desc->ndims == 2 : desc->ndims == 4 || desc->ndims == 5;
+    if (!fits || !is_floating(desc))
         return false;
     dnnl_dims_t dims = {0};
-    const int ndims = logical_dims(role, desc->dims, groups, dims);
+    const int ndims = logical_dims(role, desc, groups, dims);
     if (desc->layout.kind == LS_LAYOUT_ANY)
         return dnnl_memory_desc_init_by_tag(out, ndims, dims, cpu_dnnl_type(desc->dtype),
                                             dnnl_format_tag_any) == dnnl_success;
-    struct blocked b = plain_blocked(role, groups);
+    struct blocked b = plain_blocked(role, ndims, groups);
     if (desc->layout.kind == LS_LAYOUT_OWN) {
         if (cpu_layout_role(&desc->layout) != role)
             return false;
@@ -252,7 +263,7 @@ void cpu_layout_like(const struct ls_layout *like, const struct ls_tensor_desc *
     }
     int64_t dims[MAX_LOGICAL];
     const struct blocked b = decode(like);
-    logical_dims(cpu_layout_role(like), desc->dims, (int32_t)(like->words[0] >> 32), dims);
+    logical_dims(cpu_layout_role(like), desc, (int32_t)(like->words[0] >> 32), dims);
     *out = *like;
     out->bytes = (uint64_t)padded_elements(&b, dims) * ls_dtype_bytes(desc->dtype);
 }
@@ -270,9 +281,14 @@ bool cpu_memory_desc_transposed(const struct ls_tensor_desc *desc, dnnl_memory_d
 bool cpu_view_of(const struct ls_tensor_desc *desc, struct cpu_view *out)
 {
     const int64_t *d = desc->dims;
-    if (desc->ndims != 4 || !is_floating(desc))
+    const bool plain = desc->layout.kind == LS_LAYOUT_PLAIN;
+    if (!is_floating(desc) || (desc->ndims != 4 && !(desc->ndims == 5 && plain)))
         return false;
-    if (desc->layout.kind == LS_LAYOUT_PLAIN) {
+    if (desc->ndims == 5) {
+        *out = (struct cpu_view){d[0], d[1] * d[2], d[3], d[4], 1, d[4]};
+        return true;
+    }
+    if (plain) {
         *out = (struct cpu_view){d[0], d[1], d[2], d[3], 1, d[3]};
         return true;
     }
@@ -305,7 +321,7 @@ bool cpu_pairs_of(const struct ls_tensor_desc *matrix, struct cpu_pairs *out)
 // Logical dims of a tensor in an own layout of activation or kernel.
 static struct blocked own_blocked(const struct ls_tensor_desc *desc, int64_t *dims)
 {
-    logical_dims(cpu_layout_role(&desc->layout), desc->dims, (int32_t)(desc->layout.words[0] >> 32),
+    logical_dims(cpu_layout_role(&desc->layout), desc, (int32_t)(desc->layout.words[0] >> 32),
                  dims);
     return decode(&desc->layout);
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The layouts of device `cpu`. Beside the plain one there are oneDNN's blocked layouts, of images
+// The layouts of device `cpu`. Beside the plain one, which volumes always have, there are oneDNN's
+// blocked layouts, of images, of kernels
 // and of matrices of halves, kept as the order of the dimensions and the blocks inside, and the
 // rows of a dense kernel in the order in which the activation before it lies in memory.
 #ifndef LS_CPU_LAYOUT_H
@@ -22,8 +23,8 @@ dnnl_data_type_t cpu_dnnl_type(uint32_t dtype);
 bool cpu_layout_of(enum cpu_role role, const struct ls_tensor_desc *desc, int32_t groups,
                    const dnnl_memory_desc_t *md, struct ls_layout *out);
 
-// What oneDNN calls this tensor: logical dimensions B C H W, or F C KH KW, or G F/G C KH KW, or the
-// two of a matrix.
+// What oneDNN calls this tensor: logical dimensions B C H W, or F C KH KW, or G F/G C KH KW, with D
+// and KD of volumes before H and KH, or the two of a matrix.
 // Layout ANY becomes dnnl_format_tag_any. False: not a layout of ours for this role.
 bool cpu_memory_desc(enum cpu_role role, const struct ls_tensor_desc *desc, int32_t groups,
                      dnnl_memory_desc_t *out);
@@ -38,7 +39,8 @@ struct cpu_pairs {
 };
 bool cpu_pairs_of(const struct ls_tensor_desc *matrix, struct cpu_pairs *out);
 
-// How loops over channels see an activation: (outer, height, width, inner) in memory; channel of
+// How loops over channels see an activation: (outer, height, width, inner) in memory, the planes of
+// a volume one below the other; channel of
 // element i of outer o is (o % blocks) * inner + i, its example o / blocks. False: it does not lie
 // like this.
 struct cpu_view {

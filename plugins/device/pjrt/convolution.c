@@ -1,17 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two-dimensional convolutions. Each of the six operations is one of three products of x (B,H,W,C),
-// w (KH,KW,C/groups,F) and y (B,OH,OW,F): y from x and w, x from y and w, w from x and y; all three
-// are convolutions for XLA.
+// Convolutions of images and volumes. Each of the six operations is one of three products of x
+// (B,H,W,C), w (KH,KW,C/groups,F) and y (B,OH,OW,F), with planes before the rows of volumes: y from
+// x and w, x from y and w, w from x and y; all three are convolutions for XLA.
+#include "core/plugin/window.h"
 #include "plugins/device/pjrt/operations.h"
 
-// The window of an XLA convolution, rows and columns.
+enum { SPACE = 3 }; // at most: planes, rows, columns
+
+// The window of an XLA convolution.
 struct window {
-    int64_t stride[2], low[2], high[2], left_dilation[2], right_dilation[2];
+    uint32_t space;
+    int64_t stride[SPACE], low[SPACE], high[SPACE], left_dilation[SPACE], right_dilation[SPACE];
 };
 
-static int64_t dilation_of(const struct ls_op_attributes *a, int i)
+// How the operation's window moves along dimension `axis` of `space`.
+static struct ls_moves moves_of(const struct ls_op_attributes *a, uint32_t space, uint32_t axis)
 {
-    return a->dilation[i] > 0 ? a->dilation[i] : 1;
+    struct ls_moves moves = ls_moves_along(a, space, axis);
+    if (moves.dilation < 1)
+        moves.dilation = 1;
+    return moves;
 }
 
 static int64_t groups_of(const struct ls_op_attributes *a)
@@ -19,22 +27,41 @@ static int64_t groups_of(const struct ls_op_attributes *a)
     return a->groups > 0 ? a->groups : 1;
 }
 
+// "name = [2, 1]"
+static void print_numbers(struct hlo *h, const char *name, const int64_t *numbers, uint32_t count)
+{
+    hlo_print(h, "%s = [", name);
+    for (uint32_t i = 0; i < count; i++)
+        hlo_print(h, "%s%lld", i > 0 ? ", " : "", (long long)numbers[i]);
+    hlo_print(h, "]");
+}
+
+static void print_window(struct hlo *h, const struct window *w)
+{
+    print_numbers(h, "window = {stride", w->stride, w->space);
+    hlo_print(h, ", pad = [");
+    for (uint32_t i = 0; i < w->space; i++)
+        hlo_print(h, "%s[%lld, %lld]", i > 0 ? ", " : "", (long long)w->low[i],
+                  (long long)w->high[i]);
+    print_numbers(h, "], lhs_dilate", w->left_dilation, w->space);
+    print_numbers(h, ", rhs_dilate", w->right_dilation, w->space);
+    hlo_print(h, "}");
+}
+
+// `dimensions` are of the three tensors, by the number of dimensions of space.
 static struct hlo_value convolution(struct hlo *h, struct hlo_value a, struct hlo_value b,
-                                    const char *dimensions, const struct window *w,
+                                    const char *const dimensions[2], const struct window *w,
                                     int64_t feature_groups, int64_t batch_groups,
                                     struct hlo_shape shape)
 {
     const struct hlo_value y = hlo_new(h, a.type, shape);
+    hlo_print(h, "%%%u = stablehlo.convolution(%%%u, %%%u) dim_numbers = %s, ", y.id, a.id, b.id,
+              dimensions[w->space - 2]);
+    print_window(h, w);
     hlo_print(h,
-              "%%%u = stablehlo.convolution(%%%u, %%%u) dim_numbers = %s, window = {stride = "
-              "[%lld, %lld], pad = [[%lld, %lld], [%lld, %lld]], lhs_dilate = [%lld, %lld], "
-              "rhs_dilate = [%lld, %lld]} {batch_group_count = %lld : i64, feature_group_count = "
-              "%lld : i64, precision_config = [#stablehlo<precision HIGHEST>, "
-              "#stablehlo<precision HIGHEST>]} : (",
-              y.id, a.id, b.id, dimensions, (long long)w->stride[0], (long long)w->stride[1],
-              (long long)w->low[0], (long long)w->high[0], (long long)w->low[1],
-              (long long)w->high[1], (long long)w->left_dilation[0], (long long)w->left_dilation[1],
-              (long long)w->right_dilation[0], (long long)w->right_dilation[1],
+              " {batch_group_count = %lld : i64, feature_group_count = %lld : i64, "
+              "precision_config = [#stablehlo<precision HIGHEST>, #stablehlo<precision HIGHEST>]} "
+              ": (",
               (long long)batch_groups, (long long)feature_groups);
     hlo_print_type(h, &a);
     hlo_print(h, ", ");
@@ -45,76 +72,84 @@ static struct hlo_value convolution(struct hlo *h, struct hlo_value a, struct hl
     return y;
 }
 
+static const char *const with_kernel[] = {"[b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f]",
+                                          "[b, 0, 1, 2, f]x[0, 1, 2, i, o]->[b, 0, 1, 2, f]"};
+
 // x, w -> y
 static struct hlo_value forward(struct pjrt_call *call, struct hlo_value x, struct hlo_value w,
                                 struct hlo_shape y)
 {
-    const struct ls_op_attributes *a = call->attributes;
-    struct window window;
-    for (int i = 0; i < 2; i++) {
-        window.stride[i] = a->strides[i];
-        window.low[i] = a->padding[2 * i];
-        window.right_dilation[i] = dilation_of(a, i);
+    struct window window = {.space = x.shape.ndims - 2};
+    for (uint32_t i = 0; i < window.space; i++) {
+        const struct ls_moves moves = moves_of(call->attributes, window.space, i);
+        const int64_t kernel = (w.shape.dims[i] - 1) * moves.dilation + 1;
+        window.stride[i] = moves.stride;
+        window.low[i] = moves.before;
+        window.right_dilation[i] = moves.dilation;
         window.left_dilation[i] = 1;
-        const int64_t kernel = (w.shape.dims[i] - 1) * window.right_dilation[i] + 1;
         window.high[i] =
-            (y.dims[1 + i] - 1) * a->strides[i] + kernel - x.shape.dims[1 + i] - window.low[i];
+            (y.dims[1 + i] - 1) * moves.stride + kernel - x.shape.dims[1 + i] - window.low[i];
     }
-    return convolution(call->h, x, w, "[b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f]", &window,
-                       groups_of(a), 1, y);
+    return convolution(call->h, x, w, with_kernel, &window, groups_of(call->attributes), 1, y);
 }
 
-// w with rows and columns reversed, and channels and filters of each group exchanged.
+// w with its dimensions of space reversed, and channels and filters of each group exchanged.
 static struct hlo_value turned(struct hlo *h, struct hlo_value w, int64_t groups)
 {
-    static const int64_t order[5] = {0, 1, 4, 3, 2};
-    const int64_t *d = w.shape.dims;
+    static const int64_t orders[2][SPACE + 3] = {{0, 1, 4, 3, 2}, {0, 1, 2, 5, 4, 3}};
+    const uint32_t space = w.shape.ndims - 2;
+    const int64_t channels = w.shape.dims[space], filters = w.shape.dims[space + 1];
     const struct hlo_value y = hlo_new(h, w.type, w.shape);
-    hlo_print(h, "%%%u = stablehlo.reverse %%%u, dims = [0, 1] : ", y.id, w.id);
+    struct hlo_shape apart = w.shape, together = w.shape;
+    apart.dims[space + 1] = groups;
+    apart.dims[apart.ndims++] = filters / groups;
+    together.dims[space] = filters / groups;
+    together.dims[space + 1] = groups * channels;
+
+    hlo_print(h, "%%%u = stablehlo.reverse %%%u, dims = %s : ", y.id, w.id,
+              space == 2 ? "[0, 1]" : "[0, 1, 2]");
     hlo_print_type(h, &y);
     hlo_print(h, "\n");
-    const struct hlo_value apart =
-        hlo_reshape(h, y, HLO_SHAPE(d[0], d[1], d[2], groups, d[3] / groups));
-    return hlo_reshape(h, hlo_transpose(h, apart, order),
-                       HLO_SHAPE(d[0], d[1], d[3] / groups, groups * d[2]));
+    return hlo_reshape(h, hlo_transpose(h, hlo_reshape(h, y, apart), orders[space - 2]), together);
 }
 
 // y, w -> x
 static struct hlo_value to_data(struct pjrt_call *call, struct hlo_value y, struct hlo_value w,
                                 struct hlo_shape x)
 {
-    const struct ls_op_attributes *a = call->attributes;
-    struct window window;
-    for (int i = 0; i < 2; i++) {
-        const int64_t reach = (w.shape.dims[i] - 1) * dilation_of(a, i);
-        const int64_t spread = (y.shape.dims[1 + i] - 1) * a->strides[i] + 1;
+    const int64_t groups = groups_of(call->attributes);
+    struct window window = {.space = x.ndims - 2};
+    for (uint32_t i = 0; i < window.space; i++) {
+        const struct ls_moves moves = moves_of(call->attributes, window.space, i);
+        const int64_t reach = (w.shape.dims[i] - 1) * moves.dilation;
+        const int64_t spread = (y.shape.dims[1 + i] - 1) * moves.stride + 1;
         window.stride[i] = 1;
-        window.left_dilation[i] = a->strides[i];
-        window.right_dilation[i] = dilation_of(a, i);
-        window.low[i] = reach - a->padding[2 * i];
+        window.left_dilation[i] = moves.stride;
+        window.right_dilation[i] = moves.dilation;
+        window.low[i] = reach - moves.before;
         window.high[i] = x.dims[1 + i] + reach - spread - window.low[i];
     }
-    return convolution(call->h, y, turned(call->h, w, groups_of(a)),
-                       "[b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f]", &window, groups_of(a), 1, x);
+    return convolution(call->h, y, turned(call->h, w, groups), with_kernel, &window, groups, 1, x);
 }
 
 // x, y -> w: examples are what is summed over, y is the kernel
 static struct hlo_value to_weights(struct pjrt_call *call, struct hlo_value x, struct hlo_value y,
                                    struct hlo_shape w)
 {
-    const struct ls_op_attributes *a = call->attributes;
-    struct window window;
-    for (int i = 0; i < 2; i++) {
-        window.stride[i] = dilation_of(a, i);
+    static const char *const dimensions[] = {"[f, 0, 1, b]x[i, 0, 1, o]->[0, 1, b, f]",
+                                             "[f, 0, 1, 2, b]x[i, 0, 1, 2, o]->[0, 1, 2, b, f]"};
+    struct window window = {.space = x.shape.ndims - 2};
+    for (uint32_t i = 0; i < window.space; i++) {
+        const struct ls_moves moves = moves_of(call->attributes, window.space, i);
+        window.stride[i] = moves.dilation;
         window.left_dilation[i] = 1;
-        window.right_dilation[i] = a->strides[i];
-        window.low[i] = a->padding[2 * i];
+        window.right_dilation[i] = moves.stride;
+        window.low[i] = moves.before;
         window.high[i] = (w.dims[i] - 1) * window.stride[i] +
-                         (y.shape.dims[1 + i] - 1) * a->strides[i] + 1 - x.shape.dims[1 + i] -
+                         (y.shape.dims[1 + i] - 1) * moves.stride + 1 - x.shape.dims[1 + i] -
                          window.low[i];
     }
-    return convolution(call->h, x, y, "[f, 0, 1, b]x[i, 0, 1, o]->[0, 1, b, f]", &window, 1,
-                       groups_of(a), w);
+    return convolution(call->h, x, y, dimensions, &window, 1, groups_of(call->attributes), w);
 }
 
 static struct hlo_value with_bias(struct pjrt_call *call, struct hlo_value y)
@@ -126,7 +161,8 @@ static struct hlo_value with_bias(struct pjrt_call *call, struct hlo_value y)
 
 static struct hlo_value bias_gradient(struct pjrt_call *call, struct hlo_value dy)
 {
-    return hlo_reduce(call->h, "add", dy, 7, 0); // all but the last dimension
+    const uint32_t others = (1u << (dy.shape.ndims - 1)) - 1; // all dimensions but the last one
+    return hlo_reduce(call->h, "add", dy, others, 0);
 }
 
 // ---- Convolution ----

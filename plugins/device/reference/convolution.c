@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two-dimensional convolution and its two backward operations. All three are sums over the same products:
+// Convolution of images and volumes, and its two backward operations. All three are sums over the same products:
 //     y[b, oh, ow, f] = bias[f] + sum over kh, kw, c of x[b, h, w, c] * w[kh, kw, c, f]
-//     with h = oh stride - before + kh dilation, and columns alike; outside of x there are zeros.
+//     with h = oh stride - before + kh dilation, columns and the planes of a volume alike; outside of x
+//     there are zeros.
 // As in Keras and oneDNN the kernel is not flipped. With groups, filter f sees only its group's channels.
+#include "core/plugin/window.h"
 #include "plugins/device/reference/reference.h"
 
-// x: (B,H,W,C), w: (KH,KW,C/groups,F), y: (B,OH,OW,F), all plain
+enum { SPACE = 3 }; // planes, rows, columns
+
+// x: (B,D,H,W,C), w: (KD,KH,KW,C/groups,F), y: (B,OD,OH,OW,F), all plain; an image has one plane
 struct convolution {
-    int64_t batch, height, width, channels;
-    int64_t out_height, out_width, filters;
-    int64_t groups;
-    struct reference_window window;
+    int64_t batch, channels, filters, groups;
+    int64_t size[SPACE], out[SPACE], kernel[SPACE];
+    struct ls_moves moves[SPACE];
 };
 
 // The products of one element of x with the `count` filters of its group, which lie side by side in w
@@ -23,17 +26,26 @@ static struct convolution convolution_of(const struct reference_call *call,
                                          const struct ls_tensor_desc *w,
                                          const struct ls_tensor_desc *y)
 {
-    return (struct convolution){
+    const uint32_t space = x->ndims - 2;
+    struct convolution c = {
         .batch = x->dims[0],
-        .height = x->dims[1],
-        .width = x->dims[2],
-        .channels = x->dims[3],
-        .out_height = y->dims[1],
-        .out_width = y->dims[2],
-        .filters = y->dims[3],
+        .channels = x->dims[1 + space],
+        .filters = y->dims[1 + space],
         .groups = call->attributes->groups > 0 ? call->attributes->groups : 1,
-        .window = reference_window_of(call->attributes, w->dims[0], w->dims[1]),
+        .size = {1},
+        .out = {1},
+        .kernel = {1},
     };
+    for (uint32_t axis = 0; axis < space; axis++) {
+        const uint32_t i = axis + SPACE - space;
+        c.size[i] = x->dims[1 + axis];
+        c.out[i] = y->dims[1 + axis];
+        c.kernel[i] = w->dims[axis];
+        c.moves[i] = ls_moves_along(call->attributes, space, axis);
+        if (c.moves[i].dilation < 1)
+            c.moves[i].dilation = 1;
+    }
+    return c;
 }
 
 // Places of one kernel element: calls `terms` for each group and channel of x under it.
@@ -49,28 +61,44 @@ static void convolution_point(const struct reference_call *call, const struct co
                   group_filters);
 }
 
+// The element of x along one dimension that tap `tap` of the window at `out` lies on; -1: a zero.
+static int64_t under(const struct convolution *c, int dimension, int64_t out, int64_t tap)
+{
+    const struct ls_moves *moves = &c->moves[dimension];
+    const int64_t at = out * moves->stride - moves->before + tap * moves->dilation;
+    return at < c->size[dimension] ? at : -1;
+}
+
+// The window at (od, oh, ow), which is pixel y of all; x is the first pixel of the example.
+static void convolution_window(const struct reference_call *call, const struct convolution *c,
+                               const int64_t out[SPACE], int64_t x, int64_t y,
+                               convolution_terms terms)
+{
+    const int64_t tap_elements = c->channels / c->groups * c->filters;
+
+    for (int64_t kd = 0, tap = 0; kd < c->kernel[0]; kd++)
+        for (int64_t kh = 0; kh < c->kernel[1]; kh++)
+            for (int64_t kw = 0; kw < c->kernel[2]; kw++, tap++) {
+                const int64_t d = under(c, 0, out[0], kd), h = under(c, 1, out[1], kh),
+                              w = under(c, 2, out[2], kw);
+                if (d >= 0 && h >= 0 && w >= 0)
+                    convolution_point(call, c,
+                                      (x + (d * c->size[1] + h) * c->size[2] + w) * c->channels,
+                                      tap * tap_elements, y * c->filters, terms);
+            }
+}
+
 static void convolution_visit(const struct reference_call *call, const struct convolution *c,
                               convolution_terms terms)
 {
-    const struct reference_window *window = &c->window;
-    const int64_t kernel_point = c->channels / c->groups * c->filters;
+    const int64_t pixels = c->size[0] * c->size[1] * c->size[2];
+    int64_t out[SPACE], y = 0;
 
     for (int64_t b = 0; b < c->batch; b++)
-        for (int64_t oh = 0; oh < c->out_height; oh++)
-            for (int64_t ow = 0; ow < c->out_width; ow++)
-                for (int64_t kh = 0; kh < window->size[0]; kh++)
-                    for (int64_t kw = 0; kw < window->size[1]; kw++) {
-                        const int64_t h =
-                            oh * window->stride[0] - window->before[0] + kh * window->dilation[0];
-                        const int64_t w =
-                            ow * window->stride[1] - window->before[1] + kw * window->dilation[1];
-                        if (h < 0 || h >= c->height || w < 0 || w >= c->width)
-                            continue;
-                        convolution_point(
-                            call, c, ((b * c->height + h) * c->width + w) * c->channels,
-                            (kh * window->size[1] + kw) * kernel_point,
-                            ((b * c->out_height + oh) * c->out_width + ow) * c->filters, terms);
-                    }
+        for (out[0] = 0; out[0] < c->out[0]; out[0]++)
+            for (out[1] = 0; out[1] < c->out[1]; out[1]++)
+                for (out[2] = 0; out[2] < c->out[2]; out[2]++, y++)
+                    convolution_window(call, c, out, b * pixels, y, terms);
 }
 
 // ---- Forward: x, w, [b] -> y ----

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Cases of the convolutions: forward, backward to the data, backward to the weights.
+#include "core/plugin/window.h"
 #include "tools/conformance/device/suite.h"
 
 #include <string.h>
@@ -206,6 +207,75 @@ static void random_cases(struct ls_device_suite *suite, uint32_t op)
     }
 }
 
+// ---- Volumes, which a device may refuse ----
+
+static const struct volume {
+    int64_t b, size[3], c, f;
+    int64_t kernel[3];
+    struct ls_moves moves[3];
+    int32_t groups;
+} volumes[] = {
+    {1, {1, 1, 1}, 1, 1, {1, 1, 1}, {{1, 1, 0, 0}, {1, 1, 0, 0}, {1, 1, 0, 0}}, 1},
+    {2, {7, 6, 9}, 1, 16, {3, 3, 3}, {{1, 1, 1, 1}, {1, 1, 1, 1}, {1, 1, 1, 1}}, 1},
+    {3, {5, 8, 7}, 16, 24, {3, 2, 3}, {{1, 1, 0, 0}, {1, 1, 0, 1}, {1, 1, 1, 1}}, 1},
+    {2, {9, 5, 6}, 3, 17, {3, 5, 2}, {{2, 1, 1, 0}, {1, 1, 2, 2}, {3, 1, 0, 0}}, 1},
+    {1, {8, 7, 6}, 10, 8, {2, 3, 2}, {{1, 3, 0, 0}, {1, 1, 1, 1}, {1, 2, 2, 0}}, 1},
+    {2, {4, 5, 6}, 8, 16, {3, 3, 1}, {{2, 1, 1, 1}, {2, 1, 1, 1}, {1, 1, 0, 0}}, 2},
+    {2, {3, 4, 5}, 12, 12, {2, 2, 2}, {{1, 1, 0, 1}, {1, 1, 0, 1}, {1, 1, 0, 1}}, 12},
+    {5, {2, 1, 3}, 33, 10, {3, 1, 3}, {{1, 1, 1, 1}, {1, 1, 0, 0}, {1, 1, 1, 1}}, 1},
+};
+
+static struct ls_device_linear linear_of_volume(const struct volume *v)
+{
+    struct ls_device_linear linear = {
+        .name = "conv2d",
+        .forward = LS_OP_CONV2D,
+        .backward_data = LS_OP_CONV2D_BACKWARD_DATA,
+        .backward_weights = LS_OP_CONV2D_BACKWARD_WEIGHTS,
+        .attributes = {.groups = v->groups},
+        .x = LS_DEVICE_DESC(LS_F32, v->b, v->size[0], v->size[1], v->size[2], v->c),
+        .w = LS_DEVICE_DESC(LS_F32, v->kernel[0], v->kernel[1], v->kernel[2], v->c / v->groups,
+                            v->f),
+        .b = LS_DEVICE_DESC(LS_F32, v->f),
+        .y = LS_DEVICE_DESC(LS_F32, v->b, 0, 0, 0, v->f),
+    };
+    for (uint32_t i = 0; i < 3; i++) {
+        const struct ls_moves *m = &v->moves[i];
+        const int32_t edges[2] = {m->before, m->after};
+        ls_set_moves(&linear.attributes, 3, i, m);
+        linear.y.dims[1 + i] =
+            window_count(v->size[i], v->kernel[i], m->stride, m->dilation, edges);
+    }
+    snprintf(linear.shape, sizeof(linear.shape),
+             "volumes B=%lld %lldx%lldx%lldx%lld -> %lld %lldx%lldx%lld s%dx%dx%d groups %d",
+             (long long)v->b, (long long)v->size[0], (long long)v->size[1], (long long)v->size[2],
+             (long long)v->c, (long long)v->f, (long long)v->kernel[0], (long long)v->kernel[1],
+             (long long)v->kernel[2], v->moves[0].stride, v->moves[1].stride, v->moves[2].stride,
+             v->groups);
+    return linear;
+}
+
+static bool offers_volumes(struct ls_device_suite *suite)
+{
+    const struct ls_device_linear linear = linear_of_volume(&volumes[0]);
+    const struct ls_device_request request = {.op = LS_OP_CONV2D,
+                                              .attributes = linear.attributes,
+                                              .input_count = 2,
+                                              .output_count = 1,
+                                              .arguments = {linear.x, linear.w, linear.y}};
+    return ls_device_operation_offered(suite, "convolution of volumes", &request);
+}
+
+static void volume_cases(struct ls_device_suite *suite, uint32_t op,
+                         const struct ls_device_epilogue *epilogue)
+{
+    for (size_t i = 0; i < sizeof(volumes) / sizeof(volumes[0]); i++) {
+        const struct ls_device_linear linear = linear_of_volume(&volumes[i]);
+        if (!epilogue || i == 1)
+            ls_device_linear_case(suite, &linear, op, i, epilogue);
+    }
+}
+
 void ls_device_convolution_cases(struct ls_device_suite *suite, uint32_t op,
                                  const struct ls_device_epilogue *epilogue)
 {
@@ -217,4 +287,6 @@ void ls_device_convolution_cases(struct ls_device_suite *suite, uint32_t op,
     }
     if (!epilogue)
         random_cases(suite, op);
+    if (offers_volumes(suite))
+        volume_cases(suite, op, epilogue);
 }

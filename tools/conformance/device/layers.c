@@ -3,6 +3,7 @@
 // attention, products of activations, transposed convolution, PReLU. A device may leave an
 // operation out; that is reported as one case. The bits do not depend on the number of threads,
 // which one case of each operation checks.
+#include "core/plugin/window.h"
 #include "tools/conformance/device/suite.h"
 
 #include "core/operation/operation.h"
@@ -443,6 +444,72 @@ static const struct {
     {1, 16, 1, 10, 16, {4, 1}, {2, 1}, {1, 1, 0, 0}, 1, 0, true},
 };
 
+struct transposed {
+    uint32_t space;
+    int64_t b, c, f, size[3], kernel[3];
+    struct ls_moves moves[3];
+    int64_t extra; // of each dimension of y beyond what the convolution of y needs
+    bool bias;
+};
+
+static struct ls_tensor_desc tensor_of(const int64_t *first, uint32_t first_count,
+                                       const struct transposed *t, const int64_t *space,
+                                       const int64_t last[2], uint32_t last_count)
+{
+    int64_t dims[LS_MAX_DIMS];
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < first_count; i++)
+        dims[count++] = first[i];
+    for (uint32_t i = 0; i < t->space; i++)
+        dims[count++] = space[i];
+    for (uint32_t i = 0; i < last_count; i++)
+        dims[count++] = last[i];
+    return ls_device_desc(LS_F32, count, dims);
+}
+
+static bool transposed_case(struct ls_device_case *c, uint32_t op, size_t number,
+                            const struct transposed *t)
+{
+    int64_t out[3] = {0};
+    char size[64] = "", kernel[64] = "";
+    struct ls_op_attributes attributes = {.groups = 1};
+    for (uint32_t i = 0; i < t->space; i++) {
+        const struct ls_moves *m = &t->moves[i];
+        const size_t said = strlen(size), also = strlen(kernel);
+        ls_set_moves(&attributes, t->space, i, m);
+        out[i] = (t->size[i] - 1) * m->stride + (t->kernel[i] - 1) * m->dilation + 1 - m->before -
+                 m->after + t->extra;
+        snprintf(size + said, sizeof(size) - said, "%lldx", (long long)t->size[i]);
+        snprintf(kernel + also, sizeof(kernel) - also, "%s%lld", i ? "x" : "",
+                 (long long)t->kernel[i]);
+    }
+    const struct ls_tensor_desc x = tensor_of(&t->b, 1, t, t->size, &t->c, 1),
+                                w = tensor_of(NULL, 0, t, t->kernel, (int64_t[]){t->f, t->c}, 2),
+                                b = LS_DEVICE_DESC(LS_F32, t->f),
+                                y = tensor_of(&t->b, 1, t, out, &t->f, 1);
+    const bool weights = op == LS_OP_CONV2D_TRANSPOSE_BACKWARD_WEIGHTS;
+
+    ls_device_case_start(c, op, "%s B=%lld %s%lld filters %lld kernel %s stride %d%s",
+                         ls_op_name(op), (long long)t->b, size, (long long)t->c, (long long)t->f,
+                         kernel, t->moves[0].stride, t->bias ? " bias" : "");
+    c->request.attributes = attributes;
+    input(c, LS_DEVICE_ACTIVATION, op == LS_OP_CONV2D_TRANSPOSE_BACKWARD_DATA ? y : x);
+    input(c, weights ? LS_DEVICE_ACTIVATION : LS_DEVICE_WEIGHTS, weights ? y : w);
+    if (op == LS_OP_CONV2D_TRANSPOSE && t->bias)
+        input(c, LS_DEVICE_WEIGHTS, b);
+    c->magnitude_inputs = op == LS_OP_CONV2D_TRANSPOSE && t->bias ? 7 : 3;
+    ls_device_case_output(c, weights ? LS_DEVICE_WEIGHTS : LS_DEVICE_ACTIVATION,
+                          weights                        ? w
+                          : op == LS_OP_CONV2D_TRANSPOSE ? y
+                                                         : x,
+                          LS_DEVICE_SUM);
+    if (weights && t->bias)
+        ls_device_case_output(c, LS_DEVICE_WEIGHTS, b, LS_DEVICE_SUM);
+    for (uint32_t i = 0; number % 3 == 1 && i < c->request.output_count; i++)
+        ls_device_case_accumulate(c, i);
+    return true;
+}
+
 static bool transpose_case(struct ls_device_case *c, uint32_t op, size_t number)
 {
     if (number >= sizeof(transpose_shapes) / sizeof(transpose_shapes[0]))
@@ -451,43 +518,31 @@ static bool transpose_case(struct ls_device_case *c, uint32_t op, size_t number)
                   *stride = transpose_shapes[number].stride,
                   *padding = transpose_shapes[number].padding,
                   dilation = transpose_shapes[number].dilation;
-    const int64_t size[2] = {transpose_shapes[number].h, transpose_shapes[number].w},
-                  filters = transpose_shapes[number].f, batch = transpose_shapes[number].b;
-    int64_t out[2];
-    for (int i = 0; i < 2; i++)
-        out[i] = (size[i] - 1) * stride[i] + (kernel[i] - 1) * dilation + 1 - padding[2 * i] -
-                 padding[2 * i + 1] + transpose_shapes[number].extra;
-    const struct ls_tensor_desc x = LS_DEVICE_DESC(LS_F32, batch, size[0], size[1],
-                                                   transpose_shapes[number].c),
-                                w = LS_DEVICE_DESC(LS_F32, kernel[0], kernel[1], filters,
-                                                   transpose_shapes[number].c),
-                                b = LS_DEVICE_DESC(LS_F32, filters),
-                                y = LS_DEVICE_DESC(LS_F32, batch, out[0], out[1], filters);
-    const bool weights = op == LS_OP_CONV2D_TRANSPOSE_BACKWARD_WEIGHTS,
-               bias = transpose_shapes[number].bias;
+    const struct transposed t = {
+        .space = 2,
+        .b = transpose_shapes[number].b,
+        .c = transpose_shapes[number].c,
+        .f = transpose_shapes[number].f,
+        .size = {transpose_shapes[number].h, transpose_shapes[number].w},
+        .kernel = {kernel[0], kernel[1]},
+        .moves = {{stride[0], dilation, padding[0], padding[1]},
+                  {stride[1], dilation, padding[2], padding[3]}},
+        .extra = transpose_shapes[number].extra,
+        .bias = transpose_shapes[number].bias,
+    };
+    return transposed_case(c, op, number, &t);
+}
 
-    ls_device_case_start(c, op, "%s B=%lld %lldx%lldx%lld filters %lld kernel %dx%d stride %d%s",
-                         ls_op_name(op), (long long)batch, (long long)size[0], (long long)size[1],
-                         (long long)transpose_shapes[number].c, (long long)filters, kernel[0],
-                         kernel[1], stride[0], bias ? " bias" : "");
-    c->request.attributes = (struct ls_op_attributes){
-        .strides = {stride[0], stride[1]}, .dilation = {dilation, dilation}, .groups = 1};
-    memcpy(c->request.attributes.padding, padding, sizeof(c->request.attributes.padding));
-    input(c, LS_DEVICE_ACTIVATION, op == LS_OP_CONV2D_TRANSPOSE_BACKWARD_DATA ? y : x);
-    input(c, weights ? LS_DEVICE_ACTIVATION : LS_DEVICE_WEIGHTS, weights ? y : w);
-    if (op == LS_OP_CONV2D_TRANSPOSE && bias)
-        input(c, LS_DEVICE_WEIGHTS, b);
-    c->magnitude_inputs = op == LS_OP_CONV2D_TRANSPOSE && bias ? 7 : 3;
-    ls_device_case_output(c, weights ? LS_DEVICE_WEIGHTS : LS_DEVICE_ACTIVATION,
-                          weights                        ? w
-                          : op == LS_OP_CONV2D_TRANSPOSE ? y
-                                                         : x,
-                          LS_DEVICE_SUM);
-    if (weights && bias)
-        ls_device_case_output(c, LS_DEVICE_WEIGHTS, b, LS_DEVICE_SUM);
-    for (uint32_t i = 0; number % 3 == 1 && i < c->request.output_count; i++)
-        ls_device_case_accumulate(c, i);
-    return true;
+static bool volume_case(struct ls_device_case *c, uint32_t op, size_t number)
+{
+    static const struct transposed volumes[] = {
+        {3, 1, 1, 1, {1, 1, 1}, {1, 1, 1}, {{1, 1, 0, 0}, {1, 1, 0, 0}, {1, 1, 0, 0}}, 0, true},
+        {3, 2, 3, 4, {3, 4, 2}, {3, 2, 3}, {{2, 1, 0, 1}, {2, 1, 0, 0}, {2, 1, 1, 0}}, 0, true},
+        {3, 2, 16, 8, {2, 3, 4}, {4, 2, 3}, {{2, 1, 1, 1}, {1, 1, 0, 1}, {3, 1, 0, 0}}, 0, true},
+        {3, 3, 5, 16, {3, 2, 2}, {2, 2, 2}, {{3, 1, 0, 0}, {3, 1, 0, 0}, {3, 1, 0, 0}}, 1, false},
+    };
+    return number < sizeof(volumes) / sizeof(volumes[0]) &&
+           transposed_case(c, op, number, &volumes[number]);
 }
 
 // ---- PReLU ----
@@ -736,6 +791,7 @@ typedef bool make_case(struct ls_device_case *c, uint32_t op, size_t number);
 static const struct {
     uint32_t op;
     make_case *make;
+    const char *name; // where a device may refuse it; NULL: that of the operation
 } operations[] = {
     {LS_OP_LAYER_NORMALIZATION, norm_case},
     {LS_OP_LAYER_NORMALIZATION_BACKWARD, norm_case},
@@ -749,6 +805,9 @@ static const struct {
     {LS_OP_CONV2D_TRANSPOSE, transpose_case},
     {LS_OP_CONV2D_TRANSPOSE_BACKWARD_DATA, transpose_case},
     {LS_OP_CONV2D_TRANSPOSE_BACKWARD_WEIGHTS, transpose_case},
+    {LS_OP_CONV2D_TRANSPOSE, volume_case, "transposed convolution of volumes"},
+    {LS_OP_CONV2D_TRANSPOSE_BACKWARD_DATA, volume_case, "transposed convolution of volumes"},
+    {LS_OP_CONV2D_TRANSPOSE_BACKWARD_WEIGHTS, volume_case, "transposed convolution of volumes"},
     {LS_OP_PRELU, prelu_case},
     {LS_OP_PRELU_BACKWARD, prelu_case},
     {LS_OP_PENALTY, penalty_case},
@@ -845,6 +904,7 @@ void ls_device_layer_cases(struct ls_device_suite *suite)
 {
     for (size_t i = 0; i < sizeof(operations) / sizeof(operations[0]); i++) {
         const uint32_t op = operations[i].op;
+        const char *name = operations[i].name ? operations[i].name : ls_op_name(op);
         struct ls_device_case c;
         if (suite->dtype && !ls_device_takes_halves(suite, op))
             continue;
@@ -852,8 +912,8 @@ void ls_device_layer_cases(struct ls_device_suite *suite)
         const bool known = offered(suite, &c);
         ls_device_case_finish(&c);
         if (!known) {
-            if (!suite->dtype && ls_device_suite_begin(suite, ls_op_name(op)))
-                ls_device_suite_end(suite, ls_op_name(op), suite->tested->message);
+            if (!suite->dtype && ls_device_suite_begin(suite, name))
+                ls_device_suite_end(suite, name, suite->tested->message);
             continue;
         }
         size_t count = 0;

@@ -262,6 +262,8 @@ int32_t cuda_prepare_conv2d(struct ls_device *device, struct ls_kernel *kernel,
     struct convolution *c = cuda_state(device, kernel, sizeof(*c));
     if (!c)
         return LS_OUT_OF_MEMORY;
+    if (kernel->descs[0].ndims != 4)
+        return cuda_unsupported(device, kernel, "convolutions of volumes are not supported");
     find_shape(kernel, c);
     c->dtype = cuda_output_desc(kernel, 0)->dtype;
     c->widened = c->dtype != cuda_input_desc(kernel, 0)->dtype;
