@@ -70,17 +70,11 @@ static struct ls_layer_activation read_relu(struct ls_config *config)
     return (struct ls_layer_activation){.function = LS_RELU};
 }
 
-// Softmax over the last dimension.
+// Softmax over one dimension, which ls_layer_build makes the last one.
 static struct ls_layer_activation read_softmax(struct ls_config *config)
 {
-    const json_t *axis = json_object_get(config->object, "axis");
-    char text[64];
-
-    if (json_is_array(axis) && json_array_size(axis) == 1)
-        axis = json_array_get(axis, 0);
-    if (axis && !(json_is_integer(axis) && json_integer_value(axis) == -1))
-        ls_config_fail(config, "axis", "only -1, the last one, is supported, got %s",
-                       ls_json_text(axis, text, sizeof(text)));
+    if (ls_config_axis_count(config) != 1)
+        ls_config_fail(config, "axis", "softmax over several dimensions is not supported");
     return (struct ls_layer_activation){.softmax = true};
 }
 
@@ -196,9 +190,9 @@ enum ls_status ls_activation_add(struct ls_graph *graph,
     if (activation->softmax)
         return ls_graph_add(graph, LS_OP_SOFTMAX, NULL, &input, 1, NULL, out);
     if (activation->needs_input)
-        return ls_graph_add(graph, LS_OP_FUNCTION, &mapping, &input, 1, NULL, out);
+        return ls_add_elementwise(graph, LS_OP_FUNCTION, &mapping, &input, 1, out);
     if (activation->function != LS_LINEAR)
-        return ls_graph_add(graph, LS_OP_ACTIVATION, &attributes, &input, 1, NULL, out);
+        return ls_add_elementwise(graph, LS_OP_ACTIVATION, &attributes, &input, 1, out);
     *out = input;
     return LS_OK;
 }
@@ -259,8 +253,9 @@ static enum ls_status build_softmax(struct ls_graph *graph, const struct ls_laye
 
 const struct ls_layer_kind ls_layer_softmax = {
     .class_name = "Softmax",
-    .summary = "probabilities over the last dimension",
+    .summary = "probabilities over one dimension",
     .mask = LS_MASK_REFUSED,
+    .moves_axes = true,
     .keys = softmax_keys,
     .build = build_softmax,
 };

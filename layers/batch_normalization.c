@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// BatchNormalization over the last axis. In training each replica takes the mean and variance of its
+// BatchNormalization over one axis, which ls_layer_build makes the last one. In training each replica takes the mean and variance of its
 // own share, or with `synchronized` of the whole batch; evaluation, prediction and frozen layers take
 // the moving ones.
 #include "layers/kinds.h"
@@ -24,23 +24,6 @@ static const char *const keys[] = {
     "renorm_momentum",
     NULL,
 };
-
-// An integer, or as Keras 2 writes it a list of one.
-static void check_axis(struct ls_config *config, const struct ls_tensor *input)
-{
-    const json_t *axis = json_object_get(config->object, "axis");
-    char text[64];
-    if (json_is_array(axis) && json_array_size(axis) == 1)
-        axis = json_array_get(axis, 0);
-    const bool given = axis && !json_is_null(axis), integer = json_is_integer(axis);
-    const json_int_t value = integer ? json_integer_value(axis) : -1;
-    if ((given && !integer) ||
-        (value != -1 && input && value != (json_int_t)input->shape.ndims - 1))
-        ls_config_fail(config, "axis",
-                       "%s: expected -1 or the number of the last axis; only the last axis is "
-                       "normalized (channels_last)",
-                       ls_json_text(json_object_get(config->object, "axis"), text, sizeof(text)));
-}
 
 // Keras's order: gamma, beta, moving_mean, moving_variance. Without scale gamma is 1, without center
 // beta is 0, for ever.
@@ -84,11 +67,10 @@ static enum ls_status build(struct ls_graph *graph, const struct ls_layer_call *
     if (ls_config_boolean(&c, "renorm", false))
         ls_config_fail(&c, "renorm", "batch renormalization is not supported; set it to false");
     ls_config_null(&c, "renorm_clipping"); // what these two say, only renorm reads
-    check_axis(&c, inputs[0]);
+    if (ls_config_axis_count(&c) != 1)
+        ls_config_fail(&c, "axis", "one dimension has the channels, not several");
     if (c.status || !inputs[0])
         return c.status;
-    if (inputs[0]->shape.ndims < 2)
-        return ls_graph_fail(graph, inputs[0], "expected at least 2 dimensions: batch, channels");
     const enum ls_status status =
         add_parameters(graph, inputs[0]->shape.dims[inputs[0]->shape.ndims - 1], trained,
                        initializers, &inputs[1]);
@@ -105,6 +87,7 @@ const struct ls_layer_kind ls_layer_batch_normalization = {
     .class_name = "BatchNormalization",
     .summary = "mean 0 and variance 1 in each channel of the batch, then scale and shift",
     .mask = LS_MASK_REFUSED,
+    .moves_axes = true,
     .keys = keys,
     .build = build,
 };

@@ -249,42 +249,26 @@ static bool is_window(const json_t *value)
            json_integer_value(value) <= LS_CONFIG_WINDOW;
 }
 
-void ls_config_pair(struct ls_config *config, const char *key, int32_t missing, int32_t out[2])
+void ls_config_sizes(struct ls_config *config, const char *key, uint32_t count, int32_t missing,
+                     int32_t *out)
 {
+    static const char *const counts[] = {"none", "one", "two", "three"};
     const json_t *value = json_object_get(config->object, key);
-    const json_t *rows = value, *columns = value;
+    const bool list = json_is_array(value) && json_array_size(value) == count;
+    bool right = true;
     char text[SHOWN];
 
-    out[0] = out[1] = missing > 0 ? missing : 1;
+    for (uint32_t i = 0; i < count; i++)
+        out[i] = missing > 0 ? missing : 1;
     if (!value && missing > 0)
         return;
-    if (json_is_array(value) && json_array_size(value) == 2) {
-        rows = json_array_get(value, 0);
-        columns = json_array_get(value, 1);
-    }
-    if (!is_window(rows) || !is_window(columns)) {
-        ls_config_fail(config, key, "expected an integer from 1 to %d, or a list of two, got %s",
-                       LS_CONFIG_WINDOW, ls_json_text(value, text, sizeof(text)));
-        return;
-    }
-    out[0] = (int32_t)json_integer_value(rows);
-    out[1] = (int32_t)json_integer_value(columns);
-}
-
-void ls_config_single(struct ls_config *config, const char *key, int32_t missing, int32_t *out)
-{
-    const json_t *value = json_object_get(config->object, key);
-    const json_t *size = json_array_size(value) == 1 ? json_array_get(value, 0) : value;
-    char text[SHOWN];
-
-    *out = missing > 0 ? missing : 1;
-    if (!value && missing > 0)
-        return;
-    if (is_window(size))
-        *out = (int32_t)json_integer_value(size);
-    else
-        ls_config_fail(config, key, "expected an integer from 1 to %d, or a list of one, got %s",
-                       LS_CONFIG_WINDOW, ls_json_text(value, text, sizeof(text)));
+    for (uint32_t i = 0; i < count; i++)
+        right = right && is_window(list ? json_array_get(value, i) : value);
+    for (uint32_t i = 0; i < count && right; i++)
+        out[i] = (int32_t)json_integer_value(list ? json_array_get(value, i) : value);
+    if (!right)
+        ls_config_fail(config, key, "expected an integer from 1 to %d, or a list of %s, got %s",
+                       LS_CONFIG_WINDOW, counts[count], ls_json_text(value, text, sizeof(text)));
 }
 
 void ls_config_padding_steps(struct ls_config *config, bool *same, bool *causal)

@@ -57,10 +57,10 @@ int64_t ls_config_integer(struct ls_config *config, const char *key, int64_t min
 double ls_config_number(struct ls_config *config, const char *key, double minimum, double maximum,
                         double missing);
 bool ls_config_boolean(struct ls_config *config, const char *key, bool missing);
-// One integer for both, or a list of two: rows, columns. `missing` 0: the key must be there.
-void ls_config_pair(struct ls_config *config, const char *key, int32_t missing, int32_t out[2]);
-// One integer, or a list of one.
-void ls_config_single(struct ls_config *config, const char *key, int32_t missing, int32_t *out);
+// One integer for all `count` dimensions of space, or a list of as many, at most 3: planes, rows,
+// columns. `missing` 0: the key must be there.
+void ls_config_sizes(struct ls_config *config, const char *key, uint32_t count, int32_t missing,
+                     int32_t *out);
 // padding of a sequence: whether it is "same" or "causal" rather than "valid".
 void ls_config_padding_steps(struct ls_config *config, bool *same, bool *causal);
 // Elements before and after rows, then columns: one integer for all, a list of two for rows and

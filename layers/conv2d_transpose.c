@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Conv2DTranspose: what a convolution does to gradients, with a kernel (rows, columns, filters,
-// channels), then the activation. Conv1DTranspose: the same of sequences.
+// channels), then the activation. Conv1DTranspose, Conv3DTranspose: the same of sequences and volumes.
 #include "layers/convolution.h"
 
 static const char *const keys[] = {
@@ -23,17 +23,18 @@ static const char *const keys[] = {
     NULL,
 };
 
-// As Keras: "same" multiplies rows and columns by the stride; "valid" keeps the whole of each
+// As Keras: "same" multiplies each dimension of space by the stride; "valid" keeps the whole of each
 // window, and at least the stride.
-static int64_t size_of(const struct ls_convolution *o, int axis, int64_t size)
+static int64_t size_of(const struct ls_convolution *o, uint32_t axis, int64_t size)
 {
-    const int64_t stride = o->attributes.strides[axis];
-    const int64_t kernel = (int64_t)(o->kernel[axis] - 1) * o->attributes.dilation[axis] + 1;
+    const int64_t stride = ls_moves_along(&o->attributes, o->space, axis).stride;
+    const int64_t kernel = ls_window_extent(o, axis);
 
     return o->same ? size * stride : (size - 1) * stride + (kernel > stride ? kernel : stride);
 }
 
-// x: (B, H, W, C) -> (B, OH, OW, filters), or (B, T, C) -> (B, OT, filters) as one row of an image
+// x: (B, H, W, C) -> (B, OH, OW, filters), (B, D, H, W, C) -> (B, OD, OH, OW, filters), or (B, T, C)
+// -> (B, OT, filters) as one row of an image
 static enum ls_status transpose(struct ls_graph *graph, const struct ls_layer_call *call,
                                 uint32_t axes, struct ls_tensor **outputs)
 {
@@ -57,12 +58,11 @@ static enum ls_status transpose(struct ls_graph *graph, const struct ls_layer_ca
     o.same = same;
     if (status)
         return status;
-    const struct ls_shape *x = &arguments[0]->shape;
-    const struct ls_shape kernel = {.ndims = 4,
-                                    .dims = {o.kernel[0], o.kernel[1], filters, x->dims[3]}};
-    const struct ls_shape y = {
-        .ndims = 4,
-        .dims = {LS_BATCH, size_of(&o, 0, x->dims[1]), size_of(&o, 1, x->dims[2]), filters}};
+    struct ls_shape y = arguments[0]->shape;
+    const struct ls_shape kernel = ls_kernel_shape(&o, filters, y.dims[y.ndims - 1]);
+    for (uint32_t axis = 0; axis < o.space; axis++)
+        y.dims[1 + axis] = size_of(&o, axis, y.dims[1 + axis]);
+    y.dims[y.ndims - 1] = filters;
     status = ls_add_kernel(graph, "kernel", &o, &kernel, &kernel, &initializer, &arguments[1]);
     if (status)
         return status;
@@ -78,6 +78,12 @@ static enum ls_status build_2d(struct ls_graph *graph, const struct ls_layer_cal
     return transpose(graph, call, 2, outputs);
 }
 
+static enum ls_status build_3d(struct ls_graph *graph, const struct ls_layer_call *call,
+                               struct ls_tensor **outputs)
+{
+    return transpose(graph, call, 3, outputs);
+}
+
 static enum ls_status build_1d(struct ls_graph *graph, const struct ls_layer_call *call,
                                struct ls_tensor **outputs)
 {
@@ -89,6 +95,13 @@ const struct ls_layer_kind ls_layer_conv2d_transpose = {
     .summary = "transposed convolution of images",
     .keys = keys,
     .build = build_2d,
+};
+
+const struct ls_layer_kind ls_layer_conv3d_transpose = {
+    .class_name = "Conv3DTranspose",
+    .summary = "transposed convolution of volumes",
+    .keys = keys,
+    .build = build_3d,
 };
 
 const struct ls_layer_kind ls_layer_conv1d_transpose = {

@@ -18,50 +18,56 @@ static const char *const unsupported[] = {"lora_rank", "lora_alpha", NULL};
 
 void ls_read_convolution(struct ls_config *config, uint32_t axes, struct ls_convolution *out)
 {
-    int32_t *strides = out->attributes.strides, *dilation = out->attributes.dilation;
+    const uint32_t space = axes > 2 ? axes : 2, first = space - axes;
+    int32_t strides[3] = {1}, dilation[3] = {1};
+    bool strided = false, dilated = false;
 
-    *out = (struct ls_convolution){.axes = axes, .attributes = {.groups = 1}};
-    if (axes == 2) {
-        ls_config_pair(config, "kernel_size", 0, out->kernel);
-        ls_config_pair(config, "strides", 1, strides);
-        ls_config_pair(config, "dilation_rate", 1, dilation);
-        out->same = ls_config_padding_same(config);
-    } else {
-        out->kernel[0] = strides[0] = dilation[0] = 1;
-        ls_config_single(config, "kernel_size", 0, &out->kernel[1]);
-        ls_config_single(config, "strides", 1, &strides[1]);
-        ls_config_single(config, "dilation_rate", 1, &dilation[1]);
+    *out = (struct ls_convolution){.axes = axes, .space = space, .kernel = {1}};
+    out->attributes.groups = 1;
+    ls_config_sizes(config, "kernel_size", axes, 0, &out->kernel[first]);
+    ls_config_sizes(config, "strides", axes, 1, &strides[first]);
+    ls_config_sizes(config, "dilation_rate", axes, 1, &dilation[first]);
+    if (axes == 1)
         ls_config_padding_steps(config, &out->same, &out->causal);
+    else
+        out->same = ls_config_padding_same(config);
+    for (uint32_t axis = 0; axis < space; axis++) {
+        const struct ls_moves moves = {.stride = strides[axis], .dilation = dilation[axis]};
+        ls_set_moves(&out->attributes, space, axis, &moves);
+        strided = strided || moves.stride > 1;
+        dilated = dilated || moves.dilation > 1;
     }
     ls_config_data_format(config);
     out->use_bias = ls_config_boolean(config, "use_bias", true);
     out->activation = ls_config_activation(config, "activation");
     out->bias_initializer = ls_config_initializer(config, "bias_initializer", "zeros");
-    if ((strides[0] > 1 || strides[1] > 1) && (dilation[0] > 1 || dilation[1] > 1))
+    if (strided && dilated)
         ls_config_fail(config, "strides",
                        "must be 1 together with dilation_rate above 1, as in Keras");
 }
 
-static int64_t extent(const struct ls_convolution *o, int axis)
+int64_t ls_window_extent(const struct ls_convolution *o, uint32_t axis)
 {
-    return (int64_t)(o->kernel[axis] - 1) * o->attributes.dilation[axis] + 1;
+    const int64_t dilation = ls_moves_along(&o->attributes, o->space, axis).dilation;
+    return (o->kernel[axis] - 1) * dilation + 1;
 }
 
 enum ls_status ls_add_image(struct ls_graph *graph, const struct ls_convolution *o,
                             struct ls_tensor *input, struct ls_tensor **out)
 {
-    static const char *const names[] = {"rows", "columns"};
+    static const char *const names[] = {"planes", "rows", "columns"};
+    static const char *const dimensions[] = {"steps", "rows, columns", "planes, rows, columns"};
     const int64_t *dims = input->shape.dims;
 
     if (input->shape.ndims != o->axes + 2)
         return ls_graph_fail(graph, input, "expected %u dimensions: batch, %s, channels",
-                             o->axes + 2, o->axes == 2 ? "rows, columns" : "steps");
+                             o->axes + 2, dimensions[o->axes - 1]);
     for (uint32_t i = 0; i < o->axes && !o->same && !o->causal; i++) {
-        const int axis = (int)(i + 2 - o->axes);
-        if (dims[1 + i] < extent(o, axis))
-            return ls_graph_fail(graph, input,
-                                 "kernel_size: expected at least %lld %s with padding \"valid\"",
-                                 (long long)extent(o, axis), o->axes == 1 ? "steps" : names[axis]);
+        const int64_t extent = ls_window_extent(o, i + o->space - o->axes);
+        if (dims[1 + i] < extent)
+            return ls_graph_fail(
+                graph, input, "kernel_size: expected at least %lld %s with padding \"valid\"",
+                (long long)extent, o->axes == 1 ? "steps" : names[i + 3 - o->axes]);
     }
     const struct ls_shape row = {.ndims = 4, .dims = {LS_BATCH, 1, dims[1], dims[2]}};
     return ls_add_reshape(graph, input, o->axes == 1 ? &row : &input->shape, out);
@@ -77,13 +83,27 @@ enum ls_status ls_add_image_end(struct ls_graph *graph, const struct ls_convolut
 
 void ls_pad_convolution(struct ls_convolution *o, const struct ls_shape *image)
 {
-    int32_t *padding = o->attributes.padding;
+    const uint32_t last = o->space - 1;
 
-    for (int axis = 0; o->same && axis < 2; axis++)
-        ls_same_padding(image->dims[1 + axis], o->kernel[axis], o->attributes.strides[axis],
-                        o->attributes.dilation[axis], &padding[2 * axis], &padding[2 * axis + 1]);
-    if (o->causal)
-        padding[2] = (int32_t)extent(o, 1) - 1;
+    for (uint32_t axis = 0; axis < o->space && (o->same || o->causal); axis++) {
+        struct ls_moves moves = ls_moves_along(&o->attributes, o->space, axis);
+        if (o->same)
+            ls_same_padding(image->dims[1 + axis], o->kernel[axis], moves.stride, moves.dilation,
+                            &moves.before, &moves.after);
+        else if (axis == last)
+            moves.before = (int32_t)ls_window_extent(o, last) - 1;
+        ls_set_moves(&o->attributes, o->space, axis, &moves);
+    }
+}
+
+struct ls_shape ls_kernel_shape(const struct ls_convolution *o, int64_t before_last, int64_t last)
+{
+    struct ls_shape shape = {.ndims = o->space + 2};
+    for (uint32_t axis = 0; axis < o->space; axis++)
+        shape.dims[axis] = o->kernel[axis];
+    shape.dims[o->space] = before_last;
+    shape.dims[o->space + 1] = last;
+    return shape;
 }
 
 enum ls_status ls_add_variable(struct ls_graph *graph, const char *name,
@@ -103,7 +123,7 @@ enum ls_status ls_add_kernel(struct ls_graph *graph, const char *name,
 {
     const int64_t *dims = variable->dims;
     const struct ls_shape row = {.ndims = 3, .dims = {dims[1], dims[2], dims[3]}};
-    if (o->axes == 2 && ls_shape_equal(variable, seen))
+    if (o->axes > 1 && ls_shape_equal(variable, seen))
         return ls_graph_parameter(graph, name, seen, initializer, out);
     return ls_add_variable(graph, name, o->axes == 1 ? &row : variable, seen, initializer, out);
 }
@@ -135,7 +155,7 @@ enum ls_status ls_finish_convolution(struct ls_graph *graph, const struct ls_con
     return ls_activation_add(graph, &o->activation, *out, out);
 }
 
-// ---- Conv2D and Conv1D ----
+// ---- Conv1D, Conv2D, Conv3D ----
 
 struct kernel_options {
     struct ls_convolution convolution;
@@ -161,7 +181,8 @@ static enum ls_status read_options(const struct ls_graph *graph, const json_t *o
     return c.status;
 }
 
-// x: (B, H, W, C) -> (B, OH, OW, filters), or (B, T, C) -> (B, OT, filters) as one row of an image
+// x: (B, H, W, C) -> (B, OH, OW, filters), (B, D, H, W, C) -> (B, OD, OH, OW, filters), or (B, T, C)
+// -> (B, OT, filters) as one row of an image
 enum ls_status ls_build_convolution(struct ls_graph *graph, const struct ls_layer_call *call,
                                     uint32_t axes, struct ls_tensor **outputs)
 {
@@ -175,12 +196,12 @@ enum ls_status ls_build_convolution(struct ls_graph *graph, const struct ls_laye
         return status;
 
     const struct ls_shape *image = &arguments[0]->shape;
-    const int32_t groups = o.convolution.attributes.groups, *kernel = o.convolution.kernel;
-    if (image->dims[3] % groups != 0)
+    const int32_t groups = o.convolution.attributes.groups;
+    const int64_t channels = image->dims[image->ndims - 1];
+    if (channels % groups != 0)
         return ls_graph_fail(graph, input, "groups: %lld channels cannot be split into %d groups",
-                             (long long)image->dims[3], groups);
-    const struct ls_shape shape = {
-        .ndims = 4, .dims = {kernel[0], kernel[1], image->dims[3] / groups, o.filters}};
+                             (long long)channels, groups);
+    const struct ls_shape shape = ls_kernel_shape(&o.convolution, channels / groups, o.filters);
     status = ls_add_kernel(graph, "kernel", &o.convolution, &shape, &shape, &o.initializer,
                            &arguments[1]);
     if (status)

@@ -64,11 +64,8 @@ static enum ls_status add_depthwise(struct ls_graph *graph, const char *name, st
                                     const struct ls_tensor *image, struct ls_tensor **out)
 {
     const int64_t channels = image->shape.dims[3];
-    const int32_t *kernel = o->convolution.kernel;
-    const struct ls_shape variable = {.ndims = 4,
-                                      .dims = {kernel[0], kernel[1], channels, o->multiplier}};
-    const struct ls_shape seen = {.ndims = 4,
-                                  .dims = {kernel[0], kernel[1], 1, channels * o->multiplier}};
+    const struct ls_shape variable = ls_kernel_shape(&o->convolution, channels, o->multiplier),
+                          seen = ls_kernel_shape(&o->convolution, 1, channels * o->multiplier);
 
     o->convolution.attributes.groups = (int32_t)channels;
     ls_pad_convolution(&o->convolution, &image->shape);

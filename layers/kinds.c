@@ -61,6 +61,8 @@ const struct ls_layer_kind *const ls_layer_kinds[] = {
     &ls_layer_separable_conv1d,
     &ls_layer_depthwise_conv1d,
     &ls_layer_conv1d_transpose,
+    &ls_layer_conv3d,
+    &ls_layer_conv3d_transpose,
     &ls_layer_max_pooling3d,
     &ls_layer_average_pooling3d,
     &ls_layer_global_max_pooling3d,

@@ -46,12 +46,13 @@ bool ls_is_image(const struct ls_graph *graph, const struct ls_tensor *x);
 LS_STATUS ls_add_fitted(struct ls_graph *graph, uint32_t function, const int64_t to[2],
                         struct ls_tensor *x, struct ls_tensor **out);
 
-extern const struct ls_layer_kind ls_layer_max_pooling3d, ls_layer_average_pooling3d,
-    ls_layer_global_max_pooling3d, ls_layer_global_average_pooling3d,
-    ls_layer_adaptive_average_pooling1d, ls_layer_adaptive_max_pooling1d,
-    ls_layer_adaptive_average_pooling2d, ls_layer_adaptive_max_pooling2d,
-    ls_layer_adaptive_average_pooling3d, ls_layer_adaptive_max_pooling3d, ls_layer_zero_padding3d,
-    ls_layer_cropping3d, ls_layer_up_sampling3d;
+extern const struct ls_layer_kind ls_layer_conv3d, ls_layer_conv3d_transpose,
+    ls_layer_max_pooling3d, ls_layer_average_pooling3d, ls_layer_global_max_pooling3d,
+    ls_layer_global_average_pooling3d, ls_layer_adaptive_average_pooling1d,
+    ls_layer_adaptive_max_pooling1d, ls_layer_adaptive_average_pooling2d,
+    ls_layer_adaptive_max_pooling2d, ls_layer_adaptive_average_pooling3d,
+    ls_layer_adaptive_max_pooling3d, ls_layer_zero_padding3d, ls_layer_cropping3d,
+    ls_layer_up_sampling3d;
 // The mask of a call: its argument `mask`, by name or at this position, which functional models of
 // Keras 3 have, else that of its only input, for Keras passes none by itself where there are
 // several; NULL: none.
@@ -71,7 +72,8 @@ struct ls_inner_layer ls_config_inner(struct ls_config *config, const char *key,
 const char *ls_layer_class(const char *name);
 
 // Calls `build` of the layer. With data_format "channels_first", which layers of Keras have for images
-// and sequences, its first input and its outputs are transposed, so that `build` knows one order.
+// and sequences, and where a normalization names other axes than the last ones, its first input and
+// its outputs are transposed, so that `build` knows one order.
 LS_STATUS ls_layer_build(struct ls_graph *graph, const struct ls_layer_call *call,
                          struct ls_tensor **outputs);
 
@@ -80,9 +82,18 @@ uint32_t ls_config_axes(struct ls_config *config, const char *key, const struct 
 // The sum (function) over axes that are bits, which stay as dimensions of size 1.
 LS_STATUS ls_add_reduction(struct ls_graph *graph, uint32_t function, uint32_t axes,
                            struct ls_tensor *x, struct ls_tensor **out);
-// Dimension i of the result is dimension order[i] of x; x itself where that is the same.
+// Dimension i of the result is dimension order[i] of x; x itself where that is the same. Of two
+// transpositions, one behind the other, one is left, or none.
 LS_STATUS ls_add_transposition(struct ls_graph *graph, const int32_t order[LS_MAX_DIMS],
                                struct ls_tensor *x, struct ls_tensor **out);
+// An operation element by element. Behind inputs that are transposed alike it comes before their
+// transposition, which the next layer may then undo.
+LS_STATUS ls_add_elementwise(struct ls_graph *graph, uint32_t op,
+                             const struct ls_op_attributes *attributes,
+                             struct ls_tensor *const *inputs, uint32_t count,
+                             struct ls_tensor **out);
+// How many dimensions the key axis names, of a kind that moves them, which has checked them.
+uint32_t ls_config_axis_count(const struct ls_config *config);
 // x / max(norm, least) along axes that are bits.
 LS_STATUS ls_add_unit(struct ls_graph *graph, uint32_t axes, double least, struct ls_tensor *x,
                       struct ls_tensor **out);

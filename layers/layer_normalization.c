@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// LayerNormalization over the last axes, and GroupNormalization over groups of channels.
+// LayerNormalization over some axes, and GroupNormalization over groups of channels. ls_layer_build
+// makes these axes the last ones.
 #include "layers/convolution.h"
 
 #define LAYER_KEYS                                                                 \
@@ -46,29 +47,19 @@ static enum ls_status add(struct ls_graph *graph, const struct options *o, struc
 
 // ---- LayerNormalization ----
 
-// How many of the last axes "axis" names: an integer or a list. 0: not the last ones, and logged.
-static uint32_t count_axes(struct ls_config *c, const struct ls_shape *shape)
+// Keras has one element of gamma for each of the dimensions in the order in which they are given.
+static bool is_ascending(const struct ls_config *c, const struct ls_tensor *input)
 {
     const json_t *value = json_object_get(c->object, "axis");
-    const size_t count = json_is_array(value) ? json_array_size(value) : 1;
-    uint32_t seen = 0;
-    char text[64];
-
-    for (size_t i = 0; i < count; i++) {
-        const json_t *axis = json_is_array(value) ? json_array_get(value, i) : value;
-        const int64_t ndims = shape->ndims;
-        int64_t at = axis ? json_integer_value(axis) : -1;
-        at = at < 0 ? at + ndims : at;
-        if ((!axis || json_is_integer(axis)) && at >= 1 && at < ndims)
-            seen |= 1u << (ndims - 1 - at);
-        else
-            seen |= UINT32_C(1) << 31;
+    json_int_t before = 0;
+    for (size_t i = 0; i < json_array_size(value); i++) {
+        json_int_t axis = json_integer_value(json_array_get(value, i));
+        axis += axis < 0 && input ? input->shape.ndims : 0;
+        if (axis < before)
+            return !input; // of a dimension from behind
+        before = axis;
     }
-    if (count > 0 && count < shape->ndims && seen == (UINT32_C(1) << count) - 1)
-        return (uint32_t)count;
-    ls_config_fail(c, "axis", "only the last axes can be normalized, got %s",
-                   ls_json_text(value, text, sizeof(text)));
-    return 0;
+    return true;
 }
 
 static enum ls_status build_layer(struct ls_graph *graph, const struct ls_layer_call *call,
@@ -81,12 +72,10 @@ static enum ls_status build_layer(struct ls_graph *graph, const struct ls_layer_
     if (ls_config_boolean(&c, "rms_scaling", false))
         ls_config_fail(&c, "rms_scaling",
                        "not supported: Keras divides by the variance there; set it to false");
+    const uint32_t count = ls_config_axis_count(&c);
+    if (!is_ascending(&c, input))
+        ls_config_fail(&c, "axis", "the dimensions must be in ascending order");
     if (c.status || !input)
-        return c.status;
-    if (input->shape.ndims < 2)
-        return ls_graph_fail(graph, input, "expected at least 2 dimensions: batch, features");
-    const uint32_t count = count_axes(&c, &input->shape);
-    if (c.status)
         return c.status;
 
     // Several axes are seen as one, which the variables keep apart.
@@ -115,16 +104,12 @@ static enum ls_status build_group(struct ls_graph *graph, const struct ls_layer_
     struct options o;
     read_options(&c, &o);
     const int64_t groups = ls_config_integer(&c, "groups", -1, LS_CONFIG_LARGEST, 32);
-    const int64_t axis = ls_config_integer(&c, "axis", -1, LS_MAX_DIMS, -1);
+    if (ls_config_axis_count(&c) != 1)
+        ls_config_fail(&c, "axis", "one dimension can be split into groups, not several");
     if (groups == 0)
         ls_config_fail(&c, "groups", "expected a number from 1, or -1 for one a channel, got 0");
     if (c.status || !input)
         return c.status;
-    if (input->shape.ndims < 2)
-        return ls_graph_fail(graph, input, "expected at least 2 dimensions: batch, channels");
-    if (axis != -1 && axis != (int64_t)input->shape.ndims - 1)
-        return ls_graph_fail(graph, input, "axis: only the last axis can be split into groups");
-
     const struct ls_shape vector = {.ndims = 1,
                                     .dims = {input->shape.dims[input->shape.ndims - 1]}};
     o.attributes.groups = (int32_t)(groups < 0 ? vector.dims[0] : groups);
@@ -133,8 +118,9 @@ static enum ls_status build_group(struct ls_graph *graph, const struct ls_layer_
 
 const struct ls_layer_kind ls_layer_layer_normalization = {
     .class_name = "LayerNormalization",
-    .summary = "normalizes each example over its last axes",
+    .summary = "normalizes each example over some of its axes",
     .mask = LS_MASK_PASSES,
+    .moves_axes = true,
     .keys = layer_keys,
     .build = build_layer,
 };
@@ -143,6 +129,7 @@ const struct ls_layer_kind ls_layer_group_normalization = {
     .class_name = "GroupNormalization",
     .summary = "normalizes groups of channels of each example",
     .mask = LS_MASK_PASSES,
+    .moves_axes = true,
     .keys = group_keys,
     .build = build_group,
 };

@@ -16,9 +16,9 @@ enum ls_status ls_add_pair(struct ls_graph *graph, uint32_t function, struct ls_
     const bool alike = ls_shape_equal(&a->shape, &b->shape) && is_activation(a) && is_activation(b);
 
     if (alike && function == LS_PAIR_ADD)
-        return ls_graph_add(graph, LS_OP_ADD, NULL, inputs, 2, NULL, out);
+        return ls_add_elementwise(graph, LS_OP_ADD, NULL, inputs, 2, out);
     if (alike && function == LS_PAIR_MAXIMUM)
-        return ls_graph_add(graph, LS_OP_MAXIMUM, NULL, inputs, 2, NULL, out);
+        return ls_add_elementwise(graph, LS_OP_MAXIMUM, NULL, inputs, 2, out);
     return ls_graph_add(graph, LS_OP_PAIR, &attributes, inputs, 2, NULL, out);
 }
 

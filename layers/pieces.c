@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pieces that several layers are composed of: axes of a configuration, sums over them, other orders
-// of dimensions, channels first, vectors of length 1.
+// of dimensions, channels and other axes that are not the last ones, vectors of length 1.
 #include "layers/kinds.h"
 
 #include <string.h>
@@ -29,6 +29,12 @@ uint32_t ls_config_axes(struct ls_config *config, const char *key, const struct 
     return 0;
 }
 
+uint32_t ls_config_axis_count(const struct ls_config *config)
+{
+    const json_t *value = json_object_get(config->object, "axis");
+    return json_is_array(value) ? (uint32_t)json_array_size(value) : 1;
+}
+
 enum ls_status ls_add_reduction(struct ls_graph *graph, uint32_t function, uint32_t axes,
                                 struct ls_tensor *x, struct ls_tensor **out)
 {
@@ -38,17 +44,44 @@ enum ls_status ls_add_reduction(struct ls_graph *graph, uint32_t function, uint3
     return ls_graph_add(graph, LS_OP_REDUCE, &attributes, &x, 1, NULL, out);
 }
 
+// The transposition that makes x; NULL: none.
+static const struct ls_operation *transposition_of(const struct ls_graph *graph,
+                                                   const struct ls_tensor *x)
+{
+    const struct ls_operation *maker = x->producer < 0 ? NULL : &graph->operations[x->producer];
+    return maker && maker->op == LS_OP_TRANSPOSE ? maker : NULL;
+}
+
 enum ls_status ls_add_transposition(struct ls_graph *graph, const int32_t order[LS_MAX_DIMS],
                                     struct ls_tensor *x, struct ls_tensor **out)
 {
+    const struct ls_operation *before = transposition_of(graph, x);
     struct ls_op_attributes attributes = {0};
     bool same = true;
     for (uint32_t i = 0; i < x->shape.ndims; i++) {
-        attributes.axes[i] = order[i];
-        same = same && order[i] == (int32_t)i;
+        attributes.axes[i] = before ? before->attributes.axes[order[i]] : order[i];
+        same = same && attributes.axes[i] == (int32_t)i;
     }
-    *out = x;
+    *out = x = before ? before->inputs[0] : x;
     return same ? LS_OK : ls_graph_add(graph, LS_OP_TRANSPOSE, &attributes, &x, 1, NULL, out);
+}
+
+enum ls_status ls_add_elementwise(struct ls_graph *graph, uint32_t op,
+                                  const struct ls_op_attributes *attributes,
+                                  struct ls_tensor *const *inputs, uint32_t count,
+                                  struct ls_tensor **out)
+{
+    struct ls_tensor *sources[LS_MAX_ARGUMENTS];
+    int32_t order[LS_MAX_DIMS] = {0};
+    for (uint32_t i = 0; i < count; i++) {
+        const struct ls_operation *maker = transposition_of(graph, inputs[i]);
+        if (!maker || (i > 0 && memcmp(order, maker->attributes.axes, sizeof(order)) != 0))
+            return ls_graph_add(graph, op, attributes, inputs, count, NULL, out);
+        memcpy(order, maker->attributes.axes, sizeof(order));
+        sources[i] = maker->inputs[0];
+    }
+    const enum ls_status status = ls_graph_add(graph, op, attributes, sources, count, NULL, out);
+    return status ? status : ls_add_transposition(graph, order, *out, out);
 }
 
 enum ls_status ls_add_unit(struct ls_graph *graph, uint32_t axes, double least, struct ls_tensor *x,
@@ -66,41 +99,53 @@ enum ls_status ls_add_unit(struct ls_graph *graph, uint32_t axes, double least, 
     return status ? status : ls_add_pair(graph, LS_PAIR_DIVIDE, x, norm, out);
 }
 
-// ---- Channels first ----
+// ---- Channels first, and other axes that are not the last ones ----
 
-// (B, C, ...) -> (B, ..., C), or back
-static enum ls_status move_channels(struct ls_graph *graph, bool to_last, struct ls_tensor *x,
-                                    struct ls_tensor **out)
+// Dimensions that are bits behind the others, or from there back.
+static enum ls_status move_axes(struct ls_graph *graph, uint32_t axes, bool to_last,
+                                struct ls_tensor *x, struct ls_tensor **out)
 {
-    const int32_t last = (int32_t)x->shape.ndims - 1;
-    int32_t order[LS_MAX_DIMS] = {0};
-    for (int32_t i = 1; i <= last; i++)
-        order[i] = to_last ? (i == last ? 1 : i + 1) : (i == 1 ? last : i - 1);
-    return ls_add_transposition(graph, order, x, out);
+    int32_t order[LS_MAX_DIMS] = {0}, back[LS_MAX_DIMS] = {0}, next = 0;
+    for (int last = 0; last < 2; last++)
+        for (uint32_t i = 0; i < x->shape.ndims; i++)
+            if ((int)(axes >> i & 1) == last)
+                order[next++] = (int32_t)i;
+    for (int32_t i = 0; i < next; i++)
+        back[order[i]] = i;
+    return ls_add_transposition(graph, to_last ? order : back, x, out);
 }
 
-static bool has_channels_first(const struct ls_layer_call *call)
+// The dimensions that `build` finds last, where they may be others; 0: they stay.
+static uint32_t axes_to_move(struct ls_config *c, const struct ls_layer_call *call)
 {
     const char *format = json_string_value(json_object_get(call->config, "data_format"));
-    return format && strcmp(format, "channels_first") == 0 && call->inputs && !call->kind->own &&
-           call->inputs[0]->shape.ndims > 2; // a layer of the user's own may mean something else
+    const struct ls_tensor *x = call->inputs ? call->inputs[0] : NULL;
+    if (call->kind->own) // which may mean something else
+        return 0;
+    if (call->kind->moves_axes)
+        return ls_config_axes(c, "axis", x);
+    return format && strcmp(format, "channels_first") == 0 && x && x->shape.ndims > 2 ? 1u << 1 : 0;
 }
 
 enum ls_status ls_layer_build(struct ls_graph *graph, const struct ls_layer_call *call,
                               struct ls_tensor **outputs)
 {
+    struct ls_config c = {.graph = graph, .object = call->config};
     struct ls_layer_call moved = *call;
     struct ls_tensor *inputs[LS_LAYER_INPUTS];
+    const uint32_t axes = axes_to_move(&c, call);
 
-    if (!has_channels_first(call))
+    if (c.status)
+        return c.status;
+    if (!axes || !call->inputs)
         return call->kind->build(graph, call, outputs);
     memcpy(inputs, call->inputs, call->input_count * sizeof(inputs[0]));
     moved.inputs = inputs;
-    enum ls_status status = move_channels(graph, true, call->inputs[0], &inputs[0]);
+    enum ls_status status = move_axes(graph, axes, true, call->inputs[0], &inputs[0]);
     if (!status)
         status = call->kind->build(graph, &moved, outputs);
     for (uint32_t i = 0; i < LS_LAYER_OUTPUTS && outputs[i] && !status; i++)
         if (outputs[i]->shape.ndims == inputs[0]->shape.ndims)
-            status = move_channels(graph, false, outputs[i], &outputs[i]);
+            status = move_axes(graph, axes, false, outputs[i], &outputs[i]);
     return status;
 }

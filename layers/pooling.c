@@ -13,12 +13,12 @@ enum ls_status ls_build_pooling(struct ls_graph *graph, uint32_t op,
     struct ls_op_attributes attributes = {0};
     int32_t *window = attributes.kernel, *strides = attributes.strides;
 
-    ls_config_pair(&c, "pool_size", 2, window);
+    ls_config_sizes(&c, "pool_size", 2, 2, window);
     if (!json_object_get(call->config, "strides") ||
         json_is_null(json_object_get(call->config, "strides")))
         strides[0] = window[0], strides[1] = window[1];
     else
-        ls_config_pair(&c, "strides", 1, strides);
+        ls_config_sizes(&c, "strides", 2, 1, strides);
     const bool same = ls_config_padding_same(&c);
     ls_config_data_format(&c);
     if (c.status || !input)

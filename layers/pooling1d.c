@@ -26,10 +26,10 @@ static enum ls_status pool(struct ls_graph *graph, uint32_t op, const struct ls_
     const json_t *strides = json_object_get(call->config, "strides");
     struct ls_op_attributes attributes = {.kernel = {1, 1}, .strides = {1, 1}};
 
-    ls_config_single(&c, "pool_size", 2, &attributes.kernel[1]);
+    ls_config_sizes(&c, "pool_size", 1, 2, &attributes.kernel[1]);
     attributes.strides[1] = attributes.kernel[1];
     if (strides && !json_is_null(strides))
-        ls_config_single(&c, "strides", 1, &attributes.strides[1]);
+        ls_config_sizes(&c, "strides", 1, 1, &attributes.strides[1]);
     const bool same = ls_config_padding_same(&c);
     ls_config_data_format(&c);
     if (c.status || !input)

@@ -71,7 +71,7 @@ static enum ls_status build_up_sampling(struct ls_graph *graph, const struct ls_
     struct ls_tensor *input = ls_call_input(call);
     int32_t size;
 
-    ls_config_single(&c, "size", 2, &size);
+    ls_config_sizes(&c, "size", 1, 2, &size);
     if (c.status || !input)
         return c.status;
     if (input->shape.ndims != 3)

@@ -134,7 +134,8 @@ static bool is_of_sequences(const struct ls_layer *layer)
 
 static enum ls_status put_pairs(json_t *config, const struct ls_layer *layer)
 {
-    const bool one = is_of_sequences(layer);
+    // A number of Conv3D is for all three dimensions.
+    const bool one = is_of_sequences(layer) || strstr(layer->class_name, "3D") != NULL;
     for (size_t i = 0; i < COUNT(pairs); i++) {
         const int64_t rows = *(const int64_t *)at(layer, pairs[i].rows);
         const int64_t columns = *(const int64_t *)at(layer, pairs[i].columns);

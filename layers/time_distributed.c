@@ -57,6 +57,8 @@ static const struct ls_layer_kind *const of_steps[] = {
     &ls_layer_layer_normalization,
     &ls_layer_group_normalization,
     &ls_layer_conv1d_transpose,
+    &ls_layer_conv3d,
+    &ls_layer_conv3d_transpose,
     &ls_layer_depthwise_conv1d,
     &ls_layer_separable_conv1d,
     &ls_layer_unit_normalization,
@@ -96,8 +98,10 @@ static const struct ls_layer_kind *find_kind(struct ls_config *c, const char *cl
 
 static bool takes_all_steps(const struct ls_layer_kind *kind, const json_t *config)
 {
-    const json_t *shape = json_object_get(config, "noise_shape");
-    return find(of_features, kind->class_name) && (!shape || json_is_null(shape));
+    const json_t *shape = json_object_get(config, "noise_shape"),
+                 *axis = json_object_get(config, "axis"); // of Softmax, counted in one step
+    return find(of_features, kind->class_name) && (!shape || json_is_null(shape)) &&
+           (!axis || json_integer_value(axis) == -1);
 }
 
 // x (B, T, ...) -> step t (B, ...)

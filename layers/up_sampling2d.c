@@ -30,7 +30,7 @@ static enum ls_status build(struct ls_graph *graph, const struct ls_layer_call *
     struct ls_tensor *input = ls_call_input(call);
     struct ls_op_attributes attributes = {.function = read_interpolation(&c)};
 
-    ls_config_pair(&c, "size", 2, attributes.strides);
+    ls_config_sizes(&c, "size", 2, 2, attributes.strides);
     ls_config_data_format(&c);
     if (c.status || !input)
         return c.status;

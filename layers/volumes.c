@@ -12,29 +12,6 @@ static const char *const padding_keys[] = {"padding", "data_format", NULL};
 static const char *const cropping_keys[] = {"cropping", "data_format", NULL};
 static const char *const size_keys[] = {"size", "data_format", NULL};
 
-// One number for all `count` dimensions, or a list of as many. `missing` 0: it must be there.
-static void read_sizes(struct ls_config *c, const char *key, uint32_t count, int32_t missing,
-                       int32_t *out)
-{
-    const json_t *value = json_object_get(c->object, key);
-    const bool list = json_is_array(value);
-    bool right = list ? json_array_size(value) == count
-                      : json_is_integer(value) || (missing > 0 && (!value || json_is_null(value)));
-    char text[64];
-
-    for (uint32_t i = 0; i < count && right; i++) {
-        const json_t *size = list ? json_array_get(value, i) : value;
-        const json_int_t number = json_is_integer(size) ? json_integer_value(size) : missing;
-        right = number >= 1 && number <= LS_CONFIG_WINDOW;
-        out[i] = (int32_t)number;
-    }
-    for (uint32_t i = 0; i < count && !right; i++)
-        out[i] = 1;
-    if (!right)
-        ls_config_fail(c, key, "expected a positive integer, or %u of them, got %s", count,
-                       ls_json_text(value, text, sizeof(text)));
-}
-
 // Dimension `axis` of x as the columns of an image (B, before, size, behind).
 static enum ls_status as_image(struct ls_graph *graph, struct ls_tensor *x, uint32_t axis,
                                struct ls_tensor **out)
@@ -84,17 +61,18 @@ static enum ls_status pool(struct ls_graph *graph, const struct ls_layer_call *c
     int32_t window[3], strides[3];
     const json_t *given = json_object_get(call->config, "strides");
 
-    read_sizes(&c, "pool_size", 3, 2, window);
+    ls_config_sizes(&c, "pool_size", 3, 2, window);
     for (int i = 0; i < 3; i++)
         strides[i] = window[i];
     if (given && !json_is_null(given))
-        read_sizes(&c, "strides", 3, 1, strides);
+        ls_config_sizes(&c, "strides", 3, 1, strides);
     const bool same = ls_config_padding_same(&c);
     ls_config_data_format(&c);
     if (c.status || !x)
         return c.status;
     enum ls_status status = check_volume(graph, x);
-    for (uint32_t i = 0; i < 3 && !status; i++) {
+    // The last dimension first, so that of equal elements the first one in memory is the largest.
+    for (uint32_t i = 3; i-- > 0 && !status;) {
         struct ls_op_attributes attributes = {.kernel = {1, window[i]}, .strides = {1, strides[i]}};
         const int64_t size = x->shape.dims[1 + i];
         if (same)
@@ -192,7 +170,7 @@ static enum ls_status adapt(struct ls_graph *graph, const struct ls_layer_call *
     enum ls_status status = LS_OK;
     int32_t sizes[3];
 
-    read_sizes(&c, "output_size", axes, 0, sizes);
+    ls_config_sizes(&c, "output_size", axes, 0, sizes);
     ls_config_data_format(&c);
     if (c.status || !x)
         return c.status;
@@ -299,7 +277,7 @@ static enum ls_status build_up_sampling(struct ls_graph *graph, const struct ls_
     struct ls_tensor *x = ls_call_input(call);
     int32_t times[3];
 
-    read_sizes(&c, "size", 3, 2, times);
+    ls_config_sizes(&c, "size", 3, 2, times);
     ls_config_data_format(&c);
     if (c.status || !x)
         return c.status;

@@ -53,6 +53,8 @@ struct ls_layer_kind {
     // What it does where its input has a mask (see struct ls_tensor): enum ls_layer_mask.
     uint8_t mask;
     bool own; // the user's: none of Keras's
+    // Its key axis names dimensions, which `build` finds as the last ones, in their order.
+    bool moves_axes;
     // Adds the operations of one call. The reader has checked the number of inputs. `outputs` has
     // LS_LAYER_OUTPUTS elements, all NULL; a layer with one output writes the first. Errors through
     // ls_graph_fail.

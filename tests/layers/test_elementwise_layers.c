@@ -151,7 +151,7 @@ static const char *const refused[][2] = {
     {ROWS LAYER("GaussianDropout", ", 'rate': 1"), "rate: 1 would drop everything"},
     {ROWS LAYER("AlphaDropout", ""), "rate: expected a number from 0 to 1, got nothing"},
     {ROWS LAYER("SpatialDropout3D", ", 'rate': 0.5"), "expected 5 dimensions: batch, "},
-    {ROWS LAYER("AdaptiveMaxPooling1D", ""), "output_size: expected a positive integer"},
+    {ROWS LAYER("AdaptiveMaxPooling1D", ""), "output_size: expected an integer from 1"},
     {ROWS LAYER("AdaptiveMaxPooling1D", ", 'output_size': [2, 2]"), "output_size: expected"},
     {IMAGE LAYER("MaxPooling3D", ""), "expected 5 dimensions: batch, three of space, channels"},
     {IMAGE LAYER("Cropping3D", ", 'cropping': [1, 2]"), "cropping: expected a number from 0"},

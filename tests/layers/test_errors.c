@@ -162,10 +162,11 @@ static const char *const layers[][2] = {
     {OTHER("LeakyReLU", ", 'negative_slope': 0.1, 'alpha': 0.1"),
      "alpha: is the old name of negative_slope"},
     {OTHER("ELU", ", 'alpha': -1"), "alpha: expected at least 0, got -1"},
-    {OTHER("BatchNormalization", ", 'axis': 1"),
-     "axis: 1: expected -1 or the number of the last axis; only the last axis is normalized"},
-    {OTHER("BatchNormalization", ", 'axis': [1, 2]"), "axis: [1, 2]: expected -1"},
-    {OTHER("BatchNormalization", ", 'axis': 'all'"), "axis: \"all\": expected -1"},
+    {OTHER("BatchNormalization", ", 'axis': 0"),
+     "axis: expected dimensions from 1, behind that of the examples, got 0"},
+    {OTHER("BatchNormalization", ", 'axis': [1, 2]"),
+     "axis: one dimension has the channels, not several"},
+    {OTHER("BatchNormalization", ", 'axis': 'all'"), "of the examples, got \"all\""},
     {OTHER("BatchNormalization", ", 'momentum': 1.5"), "momentum: expected at most 1, got 1.5"},
     {OTHER("BatchNormalization", ", 'epsilon': -1"), "epsilon: expected at least 0, got -1"},
     {OTHER("BatchNormalization", ", 'scale': 1"), "scale: expected true or false, got 1"},
@@ -175,7 +176,7 @@ static const char *const layers[][2] = {
      "virtual_batch_size: unknown option"},
     {OTHER("BatchNormalization", ", 'synchronized': null"),
      "synchronized: expected true or false, got null"},
-    {OTHER("Softmax", ", 'axis': 1"), "axis: only -1, the last one, is supported, got 1"},
+    {OTHER("Softmax", ", 'axis': [1, 2]"), "axis: softmax over several dimensions is not"},
     // Inputs.
     {"{'class_name': 'InputLayer', 'config': {}}, {'class_name': 'Flatten'}",
      "layer 'input_layer' (InputLayer): batch_shape: expected a list of null (the batch) and 1 to "
@@ -225,8 +226,9 @@ static const char *const layers[][2] = {
     {"{'class_name': 'Dense', 'config': []}", "layer 0: expected {\"class_name\""},
     {IMAGE "{'class_name': 'Hashing', 'config': {}}",
      "this layer is not supported: strings are not supported; make numbers of them"},
-    {IMAGE "{'class_name': 'Conv3D', 'config': {}}",
-     "layer 'conv3d' (Conv3D): this layer is not supported yet; supported: InputLayer, Dense,"},
+    {IMAGE "{'class_name': 'Solarization', 'config': {}}",
+     "layer 'solarization' (Solarization): this layer is not supported yet; supported: InputLayer, "
+     "Dense,"},
     {IMAGE "{'class_name': 'Conv2d', 'config': {'name': 'first'}}",
      "layer 'first' (Conv2d): this layer is unknown; did you mean 'Conv2D'?"},
     {IMAGE "{'class_name': 'ConvLSTM1D', 'config': {}}",
@@ -274,7 +276,7 @@ START_TEST(all_problems_of_a_model_are_said_at_once)
     static const char *const lines[] = {
         "layer 'c' (Conv2D): padding: expected \"valid\" or \"same\", got \"causal\"",
         "layer 'c' (Conv2D): activation: 'celu' is not supported yet; supported: linear",
-        "layer 'conv3d' (Conv3D): this layer is not supported yet; supported: InputLayer, Dense,",
+        "layer 'solarization' (Solarization): this layer is not supported yet; supported: ",
         "layer 'equalization' (Equalization): this layer is not supported yet",
         "layer 'mine' (Dens): this layer is unknown; did you mean 'Dense'?",
         "layer 'd' (Dense): unit: unknown option; did you mean 'units'?",
@@ -287,7 +289,7 @@ START_TEST(all_problems_of_a_model_are_said_at_once)
             &graph,
             IMAGE "{'class_name': 'Conv2D', 'config': {'name': 'c', 'filters': 4, "
                   "'kernel_size': 3, 'padding': 'causal', 'activation': 'celu'}},"
-                  "{'class_name': 'Conv3D'}, {'class_name': 'Equalization'},"
+                  "{'class_name': 'Solarization'}, {'class_name': 'Equalization'},"
                   "{'class_name': 'Dens', 'config': {'name': 'mine'}},"
                   "{'class_name': 'Dense', 'config': {'name': 'd', 'unit': 4, "
                   "'kernel_regularizer': {'class_name': 'OrthogonalRegularizer', 'config': {}}}},"

@@ -85,9 +85,16 @@ static const char *const variables[][3] = {
      "l/pointwise_kernel", "(1, 1, 8, 6)"},
     {LAYER("9, 8, 4", "Conv2DTranspose", "'filters': 6, 'kernel_size': [3, 2]"), "l/kernel",
      "(3, 2, 6, 4)"},
+    {LAYER("9, 8, 7, 4", "Conv3D", "'filters': 6, 'kernel_size': [1, 2, 3], 'groups': 2"),
+     "l/kernel", "(1, 2, 3, 2, 6)"},
+    {LAYER("9, 8, 7, 4", "Conv3DTranspose", "'filters': 6, 'kernel_size': [1, 2, 3]"), "l/kernel",
+     "(1, 2, 3, 6, 4)"},
     {LAYER("9, 8, 4", "LayerNormalization", "'axis': [-2, 3]"), "l/gamma", "(8, 4)"},
     {LAYER("9, 8, 4", "LayerNormalization", "'axis': 3, 'scale': false"), "l/beta", "(4,)"},
     {LAYER("9, 8, 4", "GroupNormalization", "'groups': 2, 'axis': 3"), "l/gamma", "(4,)"},
+    {LAYER("9, 8, 4", "GroupNormalization", "'groups': 2, 'axis': -2"), "l/gamma", "(8,)"},
+    {LAYER("9, 8, 4", "LayerNormalization", "'axis': [1, -1]"), "l/gamma", "(9, 4)"},
+    {LAYER("9, 8, 4", "BatchNormalization", "'axis': [1]"), "l/moving_mean", "(9,)"},
     {LAYER("9", "Embedding", "'input_dim': 10, 'output_dim': 3, 'input_length': 9"), "l/embeddings",
      "(10, 3)"},
     {LAYER("9, 8, 4", "PReLU", "'shared_axes': [1, 2]"), "l/alpha", "(1, 1, 4)"},
@@ -114,12 +121,70 @@ static const char *const outputs[][2] = {
            "'filters': 6, 'kernel_size': 3, 'strides': 2, 'padding': 'same'"),
      "(None, 18, 16, 6)"},
     {LAYER("9, 8", "Embedding", "'input_dim': 10, 'output_dim': 3"), "(None, 9, 8, 3)"},
+    {LAYER("9, 8, 7, 4", "Conv3D", "'filters': 6, 'kernel_size': [1, 2, 3], 'strides': [1, 2, 1]"),
+     "(None, 9, 4, 5, 6)"},
+    {LAYER("9, 8, 7, 4", "Conv3DTranspose", "'filters': 6, 'kernel_size': 3, 'strides': [1, 2, 4]"),
+     "(None, 11, 17, 28, 6)"},
+    {LAYER("4, 9, 8, 7", "Conv3D",
+           "'filters': 6, 'kernel_size': 3, 'strides': 2, 'padding': 'same', "
+           "'data_format': 'channels_first'"),
+     "(None, 6, 5, 4, 4)"},
 };
 
 START_TEST(outputs_have_the_shapes_of_keras)
 {
     struct ls_graph *graph = graph_of(outputs[_i][0]);
     ck_assert_str_eq(layer_shape(graph, "l"), outputs[_i][1]);
+    ls_graph_destroy(graph);
+}
+END_TEST
+
+// Of equal elements of a window the first in memory gets the gradient.
+START_TEST(volumes_are_pooled_along_their_last_dimension_first)
+{
+    static const int64_t images[][3] = {{2 * 3, 4, 5}, {2, 3, 2 * 5}, {1, 2, 1 * 2 * 5}};
+    struct ls_graph *graph = graph_of(LAYER("2, 3, 4, 5", "MaxPooling3D", "'pool_size': 2"));
+    size_t found = 0;
+    for (uint32_t i = 0; i < graph->operation_count; i++) {
+        const struct ls_operation *operation = &graph->operations[i];
+        if (operation->op != LS_OP_MAX_POOL2D)
+            continue;
+        ck_assert_uint_lt(found, 3);
+        for (size_t k = 0; k < 3; k++)
+            ck_assert_int_eq(operation->inputs[0]->shape.dims[1 + k], images[found][k]);
+        found++;
+    }
+    ck_assert_uint_eq(found, 3);
+    ls_graph_destroy(graph);
+}
+END_TEST
+
+#define FIRST(options) "'data_format': 'channels_first', 'filters': 3, 'kernel_size': 1" options
+#define NEXT(class_name, options) ", {'class_name': '" class_name "', 'config': {" options "}}"
+
+// Between layers whose channels come first nothing is transposed.
+START_TEST(transpositions_that_follow_each_other_cancel)
+{
+    static const uint32_t makers[] = {LS_OP_TRANSPOSE, LS_OP_CONV2D, LS_OP_BATCH_NORMALIZATION,
+                                      LS_OP_ACTIVATION, LS_OP_CONV2D};
+    static const uint32_t readers[] = {LS_OP_CONV2D, LS_OP_BATCH_NORMALIZATION, LS_OP_ACTIVATION,
+                                       LS_OP_CONV2D, LS_OP_BATCH_NORMALIZATION};
+    struct ls_graph *graph =
+        graph_of(LAYER("4, 9, 8", "Conv2D", FIRST("")) NEXT("BatchNormalization", "'axis': 1")
+                     NEXT("ReLU", "") NEXT("Conv2D", FIRST(""))
+                         NEXT("BatchNormalization", "'axis': -3, 'name': 'last'"));
+    size_t found = 0;
+    for (uint32_t i = 0; i < graph->operation_count; i++) {
+        const struct ls_operation *operation = &graph->operations[i];
+        if (operation->op == LS_OP_TRANSPOSE || operation->op == LS_OP_BATCH_STATISTICS)
+            continue;
+        ck_assert_uint_lt(found, sizeof(readers) / sizeof(readers[0]));
+        ck_assert_uint_eq(operation->op, readers[found]);
+        ck_assert_uint_eq(graph->operations[operation->inputs[0]->producer].op, makers[found]);
+        found++;
+    }
+    ck_assert_uint_eq(found, sizeof(readers) / sizeof(readers[0]));
+    ck_assert_str_eq(layer_shape(graph, "last"), "(None, 3, 9, 8)");
     ls_graph_destroy(graph);
 }
 END_TEST
@@ -186,6 +251,20 @@ static const char *const refused[][2] = {
      "kernel_size: expected at least 3 steps with padding \"valid\""},
     {LAYER("9, 4", "Conv1D", "'filters': 6, 'kernel_size': [3, 3]"),
      "kernel_size: expected an integer from 1 to 32767, or a list of one, got [3, 3]"},
+    {LAYER("9, 8, 7, 4", "Conv3D", "'filters': 6, 'kernel_size': [3, 3]"),
+     "kernel_size: expected an integer from 1 to 32767, or a list of three, got [3, 3]"},
+    {LAYER("9, 8, 7, 4", "Conv3D", "'filters': 6, 'kernel_size': [2, 2, 8]"),
+     "kernel_size: expected at least 8 columns with padding \"valid\""},
+    {LAYER("9, 8, 4", "Conv3D", "'filters': 6, 'kernel_size': 2"),
+     "expected 5 dimensions: batch, planes, rows, columns, channels"},
+    {LAYER("9, 8, 7, 4", "Conv3D",
+           "'filters': 6, 'kernel_size': 2, 'strides': [1, 1, 2], 'dilation_rate': [2, 1, 1]"),
+     "strides: must be 1 together with dilation_rate above 1"},
+    {LAYER("9, 8, 7, 4", "Conv3D", "'filters': 6, 'kernel_size': 2, 'groups': 3"),
+     "groups: 4 channels cannot be split into 3 groups"},
+    {LAYER("9, 8, 7, 4", "Conv3DTranspose",
+           "'filters': 6, 'kernel_size': 2, 'output_padding': [1, 1, 1]"),
+     "output_padding: "},
     {LAYER("9, 4", "Conv1D", "'filters': 6, 'kernel_size': 3, 'padding': 'full'"),
      "padding: expected \"valid\", \"same\" or \"causal\", got \"full\""},
     {LAYER("9, 8, 4", "Conv2D", "'filters': 6, 'kernel_size': 3, 'padding': 'causal'"),
@@ -200,21 +279,22 @@ static const char *const refused[][2] = {
      "output_padding: not supported, got 1; set it to null"},
     {LAYER("9, 8", "Conv2DTranspose", "'filters': 6, 'kernel_size': 3"),
      "expected 4 dimensions: batch, rows, columns, channels"},
-    {LAYER("9, 8, 4", "LayerNormalization", "'axis': 1"),
-     "axis: only the last axes can be normalized, got 1"},
+    {LAYER("9, 8, 4", "LayerNormalization", "'axis': [2, 1]"),
+     "axis: the dimensions must be in ascending order"},
     {LAYER("9, 8, 4", "LayerNormalization", "'axis': [3, 3]"),
-     "axis: only the last axes can be normalized, got [3, 3]"},
-    {LAYER("9, 8, 4", "LayerNormalization", "'axis': [0, 1, 2, 3]"), "axis: only the last axes"},
-    {LAYER("9, 8, 4", "LayerNormalization", "'axis': 'last'"), "axis: only the last axes"},
-    {LAYER("9, 8, 4", "LayerNormalization", "'axis': []"), "axis: only the last axes"},
+     "axis: expected dimensions from 1, behind that of the examples, got [3, 3]"},
+    {LAYER("9, 8, 4", "LayerNormalization", "'axis': [0, 1, 2, 3]"),
+     "axis: expected dimensions from 1"},
+    {LAYER("9, 8, 4", "LayerNormalization", "'axis': 'last'"), "axis: expected dimensions from 1"},
+    {LAYER("9, 8, 4", "LayerNormalization", "'axis': []"), "axis: expected dimensions from 1"},
     {LAYER("9, 8, 4", "LayerNormalization", "'rms_scaling': true"),
      "rms_scaling: not supported: Keras divides by the variance there; set it to false"},
     {LAYER("9, 8, 4", "GroupNormalization", "'groups': 3"),
      "4 channels cannot be split into 3 groups"},
     {LAYER("9, 8, 4", "GroupNormalization", "'groups': 0"),
      "groups: expected a number from 1, or -1 for one a channel, got 0"},
-    {LAYER("9, 8, 4", "GroupNormalization", "'groups': 2, 'axis': 1"),
-     "axis: only the last axis can be split into groups"},
+    {LAYER("9, 8, 4", "GroupNormalization", "'groups': 2, 'axis': [1, 2]"),
+     "axis: one dimension can be split into groups, not several"},
     {LAYER("9", "Embedding", "'input_dim': 10, 'output_dim': 3, 'mask_zero': 1"),
      "mask_zero: expected true or false, got 1"},
     {LAYER("9", "LSTM", "'units': 3"),
@@ -315,6 +395,8 @@ int main(void)
     tcase_add_test(cases, attention_takes_dropout_causal_and_the_size_of_its_output);
     tcase_add_loop_test(cases, variables_have_the_shapes_of_keras, 0, LENGTH(variables));
     tcase_add_loop_test(cases, outputs_have_the_shapes_of_keras, 0, LENGTH(outputs));
+    tcase_add_test(cases, volumes_are_pooled_along_their_last_dimension_first);
+    tcase_add_test(cases, transpositions_that_follow_each_other_cancel);
     tcase_add_test(cases, first_values_go_by_the_shape_of_keras);
     tcase_add_loop_test(cases, regularizers_go_to_their_variables, 0, LENGTH(regularized));
     tcase_add_loop_test(cases, what_does_not_fit_is_refused, 0, LENGTH(refused));
