@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// BatchNormalization over one axis, which ls_layer_build makes the last one. In training each replica takes the mean and variance of its
-// own share, or with `synchronized` of the whole batch; evaluation, prediction and frozen layers take
-// the moving ones.
+// BatchNormalization over one axis, which ls_layer_build makes the last one. In training each
+// replica takes the mean and variance of its own share, or with `synchronized` of the whole batch;
+// evaluation, prediction and frozen layers take the moving ones.
 #include "layers/kinds.h"
 
 static const char *const keys[] = {

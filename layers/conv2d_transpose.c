@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Conv2DTranspose: what a convolution does to gradients, with a kernel (rows, columns, filters,
-// channels), then the activation. Conv1DTranspose, Conv3DTranspose: the same of sequences and volumes.
+// channels), then the activation. Conv1DTranspose, Conv3DTranspose: of sequences and volumes.
 #include "layers/convolution.h"
 
 static const char *const keys[] = {
@@ -33,8 +33,8 @@ static int64_t size_of(const struct ls_convolution *o, uint32_t axis, int64_t si
     return o->same ? size * stride : (size - 1) * stride + (kernel > stride ? kernel : stride);
 }
 
-// x: (B, H, W, C) -> (B, OH, OW, filters), (B, D, H, W, C) -> (B, OD, OH, OW, filters), or (B, T, C)
-// -> (B, OT, filters) as one row of an image
+// x: (B, [D], H, W, C) -> (B, [OD], OH, OW, filters); (B, T, C) -> (B, OT, filters) as one row of
+// an image
 static enum ls_status transpose(struct ls_graph *graph, const struct ls_layer_call *call,
                                 uint32_t axes, struct ls_tensor **outputs)
 {

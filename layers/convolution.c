@@ -181,8 +181,8 @@ static enum ls_status read_options(const struct ls_graph *graph, const json_t *o
     return c.status;
 }
 
-// x: (B, H, W, C) -> (B, OH, OW, filters), (B, D, H, W, C) -> (B, OD, OH, OW, filters), or (B, T, C)
-// -> (B, OT, filters) as one row of an image
+// x: (B, [D], H, W, C) -> (B, [OD], OH, OW, filters); (B, T, C) -> (B, OT, filters) as one row of
+// an image
 enum ls_status ls_build_convolution(struct ls_graph *graph, const struct ls_layer_call *call,
                                     uint32_t axes, struct ls_tensor **outputs)
 {

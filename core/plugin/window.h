@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the window of a convolution moves: over rows and columns of an image, or over planes, rows and
-// columns of a volume, in the attributes of its operation.
+// How the window of a convolution moves over rows and columns of an image, or over planes, rows and
+// columns of a volume, in the attributes of its operation. Those of a volume have stride, dilation,
+// and zeros before and behind, all of the planes, in axes[0] to axes[3].
 #ifndef LS_PLUGIN_WINDOW_H
 #define LS_PLUGIN_WINDOW_H
 
@@ -20,7 +21,7 @@ struct ls_moves {
 static inline struct ls_moves ls_moves_along(const struct ls_op_attributes *attributes,
                                              uint32_t space, uint32_t axis)
 {
-    const uint32_t image = axis + 2 - space; // wraps for the depth of a volume, which axes has
+    const uint32_t image = axis + 2 - space; // wraps for planes
     struct ls_moves moves = {attributes->axes[0], attributes->axes[1], attributes->axes[2],
                              attributes->axes[3]};
     if (axis + 2 >= space) {

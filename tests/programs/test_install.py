@@ -152,7 +152,7 @@ class Installed(ProgramTest):
     def test_only_the_public_face_is_installed(self):
         headers = self.folder_of("include", "lockstep.h")
         found = {os.path.relpath(os.path.join(folder, name), headers) for folder, _, names in os.walk(headers) for name in names}
-        plugin = {f"core/plugin/{name}.h" for name in ("augment", "callback", "collective", "compose", "dataset", "device", "filter", "half", "layer", "loss", "metric", "monitor", "operations", "optimizer", "plugin", "rank_order", "rounds", "servers", "sharding", "status", "stores", "strategy", "transport", "waiting")}
+        plugin = {f"core/plugin/{name}.h" for name in ("augment", "callback", "collective", "compose", "dataset", "device", "filter", "half", "layer", "loss", "metric", "monitor", "operations", "optimizer", "plugin", "rank_order", "rounds", "servers", "sharding", "status", "stores", "strategy", "transport", "waiting", "window")}
         self.assertEqual(found, {"lockstep.h", "layers.h", "core/attributes.h"} | plugin)
         models = self.folder_of("share", "cnn.json")
         self.assertEqual(set(os.listdir(models)), set(os.listdir(os.path.join(SOURCE, "models"))) - {"meson.build"})

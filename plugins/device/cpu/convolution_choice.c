@@ -99,8 +99,8 @@ static int judge(struct ls_device *device, uint32_t op, const struct cpu_conv_ge
 }
 
 // The descriptions of one activation worth trying: as it is fixed, and the other name of the same
-// memory; or what the library likes, then plain; halves and volumes plain alone. Returns their number, 0: not a
-// layout of ours.
+// memory; or what the library likes, then plain; halves and volumes plain alone. Returns their
+// number, 0: not a layout of ours.
 static int ways_to_say(const struct ls_tensor_desc *desc, dnnl_memory_desc_t out[2])
 {
     if (!cpu_memory_desc(CPU_ACTIVATION, desc, 1, &out[0]))
