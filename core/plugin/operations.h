@@ -22,7 +22,9 @@ extern "C" {
 // not read; 0 bytes: nothing to keep); its content is the device's own.
 enum ls_op {
     LS_OP_NONE = 0, // no operation
-    // x (B,H,W,C), w (KH,KW,C/groups,F), [b (F)] -> y (B,OH,OW,F)
+    // x (B,H,W,C), w (KH,KW,C/groups,F), [b (F)] -> y (B,OH,OW,F); of volumes x (B,D,H,W,C), w
+    // (KD,KH,KW,C/groups,F), y (B,OD,OH,OW,F), which a device may refuse. core/plugin/window.h says
+    // how the window moves.
     LS_OP_CONV2D = 1,
     // dy, w -> dx
     LS_OP_CONV2D_BACKWARD_DATA = 2,
@@ -168,7 +170,7 @@ enum ls_op {
     // x (B,H,W,C), w (KH,KW,F,C), [b (F)] -> y (B,OH,OW,F): what LS_OP_CONV2D_BACKWARD_DATA
     // computes from dy = x for a convolution of y with w with these strides, padding and dilation
     // and one group, plus the bias. OH and OW are any sizes for which that convolution has H rows
-    // and W columns.
+    // and W columns. Of volumes likewise, with D, KD and OD.
     LS_OP_CONV2D_TRANSPOSE = 46,
     // dy, w -> dx
     LS_OP_CONV2D_TRANSPOSE_BACKWARD_DATA = 47,
@@ -641,6 +643,7 @@ struct ls_op_attributes {
     // One number for each dimension. LS_OP_REDUCE: 1 if it is reduced; LS_OP_CONCATENATE: 1 for the
     // one to concatenate along; LS_OP_SLICE, LS_OP_PAD: where the part begins; LS_OP_TRANSPOSE:
     // which dimension of x it is; LS_OP_DROPOUT: 1 if all elements along it share one draw.
+    // Convolutions of volumes: stride, dilation, and zeros before and behind, all of the planes.
     int32_t axes[LS_MAX_DIMS];
     float weight_decay; // LS_OP_UPDATE, LS_OP_LAMB_DIRECTION
     float threshold; // LS_OP_CLIP, LS_OP_LOSS, LS_OP_METRIC

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The layouts of device `cpu`. Beside the plain one, which volumes always have, there are oneDNN's
-// blocked layouts, of images, of kernels
-// and of matrices of halves, kept as the order of the dimensions and the blocks inside, and the
-// rows of a dense kernel in the order in which the activation before it lies in memory.
+// blocked layouts, of images, of kernels and of matrices of halves, kept as the order of the
+// dimensions and the blocks inside, and the rows of a dense kernel in the order in which the
+// activation before it lies in memory.
 #ifndef LS_CPU_LAYOUT_H
 #define LS_CPU_LAYOUT_H
 
