@@ -12,11 +12,10 @@ static const char *const additive_keys[] = {"use_scale", "dropout", "seed", NULL
 static const char *const arguments[] = {"inputs", "mask", "return_attention_scores",
                                         "use_causal_mask", NULL};
 
-static const double hidden = -1e9; // what Keras adds to scores of later steps
-
 // A use of the layer, with what it is called on: (B, T, D), (B, S, E) and (B, S, D).
 struct use {
     struct ls_tensor *query, *value, *key;
+    struct ls_tensor *query_mask, *value_mask; // of steps; NULL: none. As in Keras the key has none
     bool causal, scaled, inference;
     float rate;
 };
@@ -38,11 +37,18 @@ static enum ls_status read_call(const struct ls_graph *graph, const struct ls_la
     out->query = call->inputs[0];
     out->value = call->inputs[1];
     out->key = call->inputs[last];
+    out->query_mask = out->query->mask;
+    out->value_mask = out->value->mask;
     out->inference = call->inference;
     out->causal = json_is_true(ls_call_argument(call, 4, "use_causal_mask"));
     if (json_is_true(ls_call_argument(call, 3, "return_attention_scores")))
         return ls_graph_fail(graph, out->query,
                              "return_attention_scores is not supported; set it to False");
+    const json_t *mask = ls_call_argument(call, 1, "mask");
+    if (mask && !json_is_null(mask))
+        return ls_graph_fail(graph, out->query,
+                             "the argument mask is not supported; masks come with the inputs, from "
+                             "Masking or mask_zero");
     for (uint32_t i = 0; i <= last; i++)
         if (call->inputs[i]->shape.ndims != 3)
             return ls_graph_fail(graph, call->inputs[i],
@@ -73,6 +79,69 @@ static enum ls_status spread(struct ls_graph *graph, struct ls_tensor *x, bool a
     const struct ls_shape shape = {
         .ndims = 4, .dims = {LS_BATCH, as_rows ? steps : 1, as_rows ? 1 : steps, x->shape.dims[2]}};
     return ls_add_reshape(graph, x, &shape, out);
+}
+
+// ---- Masks ----
+
+double ls_hidden_score(const struct ls_graph *graph)
+{
+    return graph->compute == LS_F16 ? -3e4 : -1e9; // Keras's, and that of its Softmax
+}
+
+// A matrix of one number where a step (a row) sees another one (a column), which is itself or one
+// before it, and of another number elsewhere.
+static enum ls_status add_triangle(struct ls_graph *graph, int64_t rows, int64_t columns,
+                                   float seen, float later, struct ls_tensor **out)
+{
+    const struct ls_shape shape = {.ndims = 2, .dims = {rows, columns}};
+    float *values = calloc((size_t)(rows * columns), sizeof(*values));
+
+    if (!values)
+        return LS_OUT_OF_MEMORY;
+    for (int64_t t = 0; t < rows; t++)
+        for (int64_t s = 0; s < columns; s++)
+            values[t * columns + s] = s > t ? later : seen;
+    const enum ls_status status = ls_graph_constant_values(graph, "later", &shape, values, out);
+    free(values);
+    return status;
+}
+
+// A mask of steps as a column (B,T,1) or a row (B,1,S), times what is in `out` already.
+static enum ls_status join_mask(struct ls_graph *graph, struct ls_tensor *mask, bool column,
+                                struct ls_tensor **out)
+{
+    const int64_t steps = mask->shape.dims[1];
+    const struct ls_shape shape = {.ndims = 3,
+                                   .dims = {LS_BATCH, column ? steps : 1, column ? 1 : steps}};
+    const enum ls_status status = ls_add_reshape(graph, mask, &shape, &mask);
+
+    if (!status && *out)
+        return ls_add_pair(graph, LS_PAIR_MULTIPLY, *out, mask, out);
+    *out = mask;
+    return status;
+}
+
+enum ls_status ls_add_score_mask(struct ls_graph *graph, const struct ls_score_masks *masks,
+                                 struct ls_tensor **out)
+{
+    struct ls_tensor *const given[] = {masks->query, masks->value, masks->key};
+    const int64_t steps[] = {masks->steps, masks->keys, masks->keys};
+    struct ls_tensor *earlier;
+    enum ls_status status = LS_OK;
+
+    *out = NULL;
+    for (int i = 0; i < 3 && !status; i++) {
+        if (!given[i])
+            continue;
+        if (given[i]->shape.ndims != 2 || given[i]->shape.dims[1] != steps[i])
+            return ls_graph_fail(graph, given[i], "mask: expected a number for each step");
+        if (i < 2 || given[2] != given[1])
+            status = join_mask(graph, given[i], i == 0, out);
+    }
+    if (status || !masks->causal || !*out)
+        return status;
+    status = add_triangle(graph, masks->steps, masks->keys, 1, 0, &earlier);
+    return status ? status : ls_add_pair(graph, LS_PAIR_MULTIPLY, *out, earlier, out);
 }
 
 // ---- Scores that are products: one head of the operation, which divides them by sqrt(D) ----
@@ -128,18 +197,26 @@ static enum ls_status add_sums(struct ls_graph *graph, const struct use *use,
 static enum ls_status hide_later(struct ls_graph *graph, struct ls_tensor *scores,
                                  struct ls_tensor **out)
 {
-    const int64_t rows = scores->shape.dims[1], columns = scores->shape.dims[2];
-    const struct ls_shape shape = {.ndims = 2, .dims = {rows, columns}};
-    float *values = calloc((size_t)(rows * columns), sizeof(*values));
+    struct ls_tensor *mask;
+    const enum ls_status status = add_triangle(graph, scores->shape.dims[1], scores->shape.dims[2],
+                                               0, (float)ls_hidden_score(graph), &mask);
+    return status ? status : ls_add_pair(graph, LS_PAIR_ADD, scores, mask, out);
+}
+
+// The same, and what hides steps of values that do not count.
+static enum ls_status hide(struct ls_graph *graph, const struct use *use, struct ls_tensor *scores,
+                           struct ls_tensor **out)
+{
+    const struct ls_score_masks masks = {.value = use->value_mask,
+                                         .causal = use->causal,
+                                         .steps = scores->shape.dims[1],
+                                         .keys = scores->shape.dims[2]};
+    const double most = -ls_hidden_score(graph);
     struct ls_tensor *mask;
 
-    if (!values)
-        return LS_OUT_OF_MEMORY;
-    for (int64_t t = 0; t < rows; t++)
-        for (int64_t s = t + 1; s < columns; s++)
-            values[t * columns + s] = (float)hidden;
-    enum ls_status status = ls_graph_constant_values(graph, "later", &shape, values, &mask);
-    free(values);
+    enum ls_status status = ls_add_score_mask(graph, &masks, &mask);
+    if (!status)
+        status = ls_add_scale(graph, most, -most, mask, &mask); // 0, or what hides
     return status ? status : ls_add_pair(graph, LS_PAIR_ADD, scores, mask, out);
 }
 
@@ -150,7 +227,9 @@ static enum ls_status weigh(struct ls_graph *graph, const struct use *use, struc
     struct ls_tensor *factors[2] = {scores, use->value};
     enum ls_status status = LS_OK;
 
-    if (use->causal)
+    if (use->value_mask)
+        status = hide(graph, use, scores, &factors[0]);
+    else if (use->causal)
         status = hide_later(graph, scores, &factors[0]);
     if (!status)
         status = ls_graph_add(graph, LS_OP_SOFTMAX, NULL, factors, 1, NULL, &factors[0]);
@@ -158,6 +237,38 @@ static enum ls_status weigh(struct ls_graph *graph, const struct use *use, struc
         status = ls_add_random(graph, LS_OP_DROPOUT, (double)use->rate, use->inference,
                                (struct ls_op_attributes){0}, factors[0], &factors[0]);
     return status ? status : ls_graph_add(graph, LS_OP_MATMUL, NULL, factors, 2, NULL, outputs);
+}
+
+// Scores that are products, one by one: values have a mask, which the operation does not know.
+static enum ls_status attend_masked(struct ls_graph *graph, const struct use *use,
+                                    struct ls_tensor *scale, struct ls_tensor **outputs)
+{
+    static const int32_t turned[LS_MAX_DIMS] = {0, 2, 1};
+    struct ls_tensor *factors[2] = {use->query}, *scores;
+
+    enum ls_status status = ls_add_transposition(graph, turned, use->key, &factors[1]);
+    if (!status)
+        status = ls_graph_add(graph, LS_OP_MATMUL, NULL, factors, 2, NULL, &scores);
+    if (!status && scale)
+        status = ls_add_pair(graph, LS_PAIR_MULTIPLY, scores, scale, &scores);
+    return status ? status : weigh(graph, use, scores, outputs);
+}
+
+// The outputs of queries that do not count are 0, and have their mask.
+static enum ls_status finish(struct ls_graph *graph, const struct use *use,
+                             struct ls_tensor **outputs)
+{
+    struct ls_tensor *column = NULL;
+    enum ls_status status = LS_OK;
+
+    if (!use->query_mask)
+        return LS_OK;
+    status = join_mask(graph, use->query_mask, true, &column);
+    if (!status)
+        status = ls_add_pair(graph, LS_PAIR_MULTIPLY, outputs[0], column, outputs);
+    if (!status)
+        outputs[0]->mask = use->query_mask;
+    return status;
 }
 
 // The sum over the last dimension of (B, T, S, D): (B, T, S)
@@ -193,8 +304,11 @@ static enum ls_status build(struct ls_graph *graph, const struct ls_layer_call *
     enum ls_status status = read_call(graph, call, true, &use);
     if (!status && use.scaled)
         status = add_number(graph, "scale", &scale);
+    if (!status && !sums)
+        status = use.value_mask ? attend_masked(graph, &use, scale, outputs)
+                                : attend(graph, &use, scale, outputs);
     if (status || !sums)
-        return status ? status : attend(graph, &use, scale, outputs);
+        return status ? status : finish(graph, &use, outputs);
     status = add_number(graph, "concat_score_weight", &weight);
     if (!status)
         status = add_sums(graph, &use, scale, &scores);
@@ -202,7 +316,9 @@ static enum ls_status build(struct ls_graph *graph, const struct ls_layer_call *
         status = sum_features(graph, scores, &scores);
     if (!status)
         status = ls_add_pair(graph, LS_PAIR_MULTIPLY, scores, weight, &scores);
-    return status ? status : weigh(graph, &use, scores, outputs);
+    if (!status)
+        status = weigh(graph, &use, scores, outputs);
+    return status ? status : finish(graph, &use, outputs);
 }
 
 static enum ls_status build_additive(struct ls_graph *graph, const struct ls_layer_call *call,
@@ -227,13 +343,15 @@ static enum ls_status build_additive(struct ls_graph *graph, const struct ls_lay
         status = ls_add_pair(graph, LS_PAIR_MULTIPLY, scores, scale, &scores);
     if (!status)
         status = sum_features(graph, scores, &scores);
-    return status ? status : weigh(graph, &use, scores, outputs);
+    if (!status)
+        status = weigh(graph, &use, scores, outputs);
+    return status ? status : finish(graph, &use, outputs);
 }
 
 const struct ls_layer_kind ls_layer_attention = {
     .class_name = "Attention",
     .summary = "attention by products of queries and keys",
-    .mask = LS_MASK_REFUSED,
+    .mask = LS_MASK_OWN,
     .least_inputs = 2,
     .most_inputs = 3,
     .keys = keys,
@@ -244,7 +362,7 @@ const struct ls_layer_kind ls_layer_attention = {
 const struct ls_layer_kind ls_layer_additive_attention = {
     .class_name = "AdditiveAttention",
     .summary = "attention by sums of queries and keys",
-    .mask = LS_MASK_REFUSED,
+    .mask = LS_MASK_OWN,
     .least_inputs = 2,
     .most_inputs = 3,
     .keys = additive_keys,

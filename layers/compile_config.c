@@ -417,6 +417,9 @@ static const char *const metric_names[] = {"accuracy",
                                            "recall_at_precision",
                                            "sensitivity_at_specificity",
                                            "specificity_at_sensitivity",
+                                           "r2_score",
+                                           "pearson_correlation",
+                                           "concordance_correlation",
                                            NULL};
 // All are the mean over the examples of a batch.
 static const char *const mean_reductions[] = {"sum_over_batch_size", "auto", "mean",
@@ -649,6 +652,20 @@ static bool read_class_option(struct part *part, const char *metric, const char 
     const bool score = strstr(metric, "f1_score") || strstr(metric, "fbeta_score");
     const bool overlap = strstr(metric, "io_u") != NULL, at = strstr(metric, "_at_") != NULL;
 
+    if (strcmp(metric, "r2_score") == 0 && strcmp(key, "num_regressors") == 0 &&
+        json_is_integer(value)) {
+        read_number(part, key, key, FLT_MAX, value, out, bytes);
+        return true;
+    }
+    if (strcmp(metric, "r2_score") == 0 && strcmp(key, "class_aggregation") == 0 &&
+        json_is_string(value)) {
+        add_option(out, bytes, key, json_string_value(value));
+        return true;
+    }
+    if (strstr(metric, "_correlation") && strcmp(key, "axis") == 0 && json_is_integer(value)) {
+        read_number(part, key, key, FLT_MAX, value, out, bytes);
+        return true;
+    }
     if (overlap && strcmp(key, "sparse_y_true") == 0)
         return true;
     if (overlap && strcmp(key, "axis") == 0)
@@ -684,6 +701,12 @@ static void read_metric_option(struct part *part, const char *metric, const json
     const json_t *only = json_array_size(value) == 1 ? json_array_get(value, 0) : value;
     const json_t *number = json_object_get(options, "num_thresholds");
     const json_t *given = json_object_get(options, "thresholds");
+    if (strcmp(key, "class_aggregation") == 0 && json_is_null(value)) {
+        refuse(part, key,
+               "null gives one score for each column, and a metric is one number; take "
+               "uniform_average or variance_weighted_average");
+        return;
+    }
     if (is_harmless_in_metric(key, value) || (area && thresholds && are_even(value, number)))
         return;
     if (area && strcmp(key, "num_thresholds") == 0 && json_is_array(given) &&

@@ -91,6 +91,7 @@ const struct ls_layer_kind *const ls_layer_kinds[] = {
     &ls_layer_rnn,
     &ls_layer_bidirectional,
     &ls_layer_time_distributed,
+    &ls_layer_spectral_normalization,
     &ls_layer_masking,
     &ls_layer_category_encoding,
     &ls_layer_discretization,

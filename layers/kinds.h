@@ -24,7 +24,8 @@ extern const struct ls_layer_kind ls_layer_max_pooling1d, ls_layer_average_pooli
     ls_layer_global_average_pooling1d, ls_layer_global_max_pooling1d, ls_layer_zero_padding1d,
     ls_layer_cropping1d, ls_layer_up_sampling1d, ls_layer_repeat_vector, ls_layer_identity;
 extern const struct ls_layer_kind ls_layer_simple_rnn, ls_layer_lstm, ls_layer_gru, ls_layer_rnn,
-    ls_layer_bidirectional, ls_layer_time_distributed, ls_layer_masking;
+    ls_layer_bidirectional, ls_layer_time_distributed, ls_layer_masking,
+    ls_layer_spectral_normalization;
 
 extern const struct ls_layer_kind ls_layer_activity_regularization, ls_layer_unit_normalization,
     ls_layer_rms_normalization, ls_layer_alpha_dropout, ls_layer_gaussian_dropout,
@@ -57,6 +58,19 @@ extern const struct ls_layer_kind ls_layer_conv3d, ls_layer_conv3d_transpose,
 // Keras 3 have, else that of its only input, for Keras passes none by itself where there are
 // several; NULL: none.
 struct ls_tensor *ls_call_mask(const struct ls_layer_call *call, size_t position);
+
+// What scores of attention (B,T,S) count: those of queries and of keys that count, masks of steps (B,T)
+// and (B,S), and with `causal` none behind the query. 1 and 0, of a shape that is broadcast to that of
+// the scores; NULL: all.
+struct ls_score_masks {
+    struct ls_tensor *query, *value, *key; // NULL: none
+    bool causal;
+    int64_t steps, keys; // T, S
+};
+LS_STATUS ls_add_score_mask(struct ls_graph *graph, const struct ls_score_masks *masks,
+                            struct ls_tensor **out);
+// What hides a score in the type that the layer computes in: it is added, and e^x is 0.
+double ls_hidden_score(const struct ls_graph *graph);
 
 // A layer inside the configuration of another one: {"class_name": "GRU", "config": {...}}. What is
 // wrong with its form is said.

@@ -5,6 +5,8 @@
 // values than of queries, and each is for several of these.
 #include "layers/convolution.h"
 
+#include <math.h>
+
 static const char *const keys[] = {
     "num_heads",
     "key_dim",
@@ -131,7 +133,7 @@ static void read_options(struct ls_config *c, struct options *o)
 
 // Refuses what a call must not pass, and reads the others.
 static enum ls_status read_call(const struct ls_graph *graph, const struct ls_layer_call *call,
-                                struct ls_tensor *inputs[3], bool *causal)
+                                struct ls_tensor *inputs[3], struct ls_score_masks *out)
 {
     static const struct {
         size_t position;
@@ -148,19 +150,25 @@ static enum ls_status read_call(const struct ls_graph *graph, const struct ls_la
         const json_t *mask = ls_call_argument(call, masks[i].position, masks[i].name);
         if (mask && !json_is_null(mask))
             return ls_graph_fail(graph, inputs[0],
-                                 "%s is not supported; use_causal_mask=True hides later steps",
+                                 "the argument %s is not supported; masks of steps come with the "
+                                 "inputs, and use_causal_mask=True hides later steps",
                                  masks[i].name);
     }
     if (json_is_true(ls_call_argument(call, 7, "return_attention_scores")))
         return ls_graph_fail(graph, inputs[0],
                              "return_attention_scores is not supported; set it to False");
-    *causal = json_is_true(ls_call_argument(call, 9, "use_causal_mask"));
+    out->causal = json_is_true(ls_call_argument(call, 9, "use_causal_mask"));
+    out->query = inputs[0]->mask;
+    out->value = inputs[1]->mask;
+    out->key = inputs[2]->mask; // where it is the value the same one
     for (int i = 0; i < 3; i++)
         if (inputs[i]->shape.ndims != 3)
             return ls_graph_fail(graph, inputs[i], "expected 3 dimensions: batch, steps, features");
     if (inputs[1]->shape.dims[1] != inputs[2]->shape.dims[1])
         return ls_graph_fail(graph, inputs[1], "expected as many steps as the key has, %lld",
                              (long long)inputs[2]->shape.dims[1]);
+    out->steps = inputs[0]->shape.dims[1];
+    out->keys = inputs[2]->shape.dims[1];
     return LS_OK;
 }
 
@@ -199,28 +207,87 @@ static enum ls_status project_heads(struct ls_graph *graph, const struct options
     return status ? status : ls_add_reshape(graph, *out, &shape, out);
 }
 
+// heads[0] attends to heads[1] and [2] under a mask of scores (B, T or 1, S or 1), which the operation
+// does not know. A query without any key has the mean of all values, or with dropout 0, as in Keras.
+static enum ls_status attend_masked(struct ls_graph *graph, const struct options *o, bool inference,
+                                    struct ls_tensor *const heads[3], struct ls_tensor *mask,
+                                    struct ls_tensor **out)
+{
+    static const int32_t by_head[LS_MAX_DIMS] = {0, 2, 1, 3}, turned[LS_MAX_DIMS] = {0, 2, 3, 1};
+    const int64_t *dims = mask->shape.dims;
+    const struct ls_shape shape = {.ndims = 4, .dims = {LS_BATCH, 1, dims[1], dims[2]}};
+    const double most = -ls_hidden_score(graph);
+    struct ls_tensor *q, *k, *v, *hidden, *scores;
+
+    enum ls_status status = ls_add_transposition(graph, by_head, heads[0], &q);
+    if (!status)
+        status = ls_add_transposition(graph, turned, heads[1], &k);
+    if (!status)
+        status = ls_add_transposition(graph, by_head, heads[2], &v);
+    if (!status)
+        status = ls_add_scale(graph, 1 / sqrt((double)o->key_dim), 0, q, &q);
+    if (!status)
+        status =
+            ls_graph_add(graph, LS_OP_MATMUL, NULL, (struct ls_tensor *[]){q, k}, 2, NULL, &scores);
+    if (!status)
+        status = ls_add_reshape(graph, mask, &shape, &mask);
+    if (!status)
+        status = ls_add_scale(graph, most, -most, mask, &hidden); // 0, or what hides
+    if (!status)
+        status = ls_add_pair(graph, LS_PAIR_MULTIPLY, scores, mask, &scores);
+    if (!status)
+        status = ls_add_pair(graph, LS_PAIR_ADD, scores, hidden, &scores);
+    if (!status)
+        status = ls_graph_add(graph, LS_OP_SOFTMAX, NULL, &scores, 1, NULL, &scores);
+    if (!status && o->attributes.rate > 0)
+        status = ls_add_pair(graph, LS_PAIR_MULTIPLY, scores, mask, &scores);
+    if (!status)
+        status = ls_add_random(graph, LS_OP_DROPOUT, (double)o->attributes.rate, inference,
+                               (struct ls_op_attributes){0}, scores, &scores);
+    if (!status)
+        status = ls_graph_add(graph, LS_OP_MATMUL, NULL, (struct ls_tensor *[]){scores, v}, 2, NULL,
+                              out);
+    return status ? status : ls_add_transposition(graph, by_head, *out, out);
+}
+
+// The same without one.
+static enum ls_status attend_all(struct ls_graph *graph, const struct options *o, bool inference,
+                                 bool causal, struct ls_tensor *const heads[3],
+                                 struct ls_tensor **out)
+{
+    struct ls_op_attributes attributes = o->attributes;
+
+    attributes.causal = causal;
+    if (inference)
+        attributes.rate = 0;
+    else if (attributes.rate > 0)
+        attributes.key = graph->dropout_count++;
+    return ls_graph_add(graph, LS_OP_ATTENTION, &attributes, heads, 3, NULL, out);
+}
+
 // heads[0] attends to heads[1] and [2]; the projection to the output, as wide as the query.
 static enum ls_status attend(struct ls_graph *graph, const struct ls_layer_call *call,
-                             struct options *o, bool causal, const struct ls_shape *query,
-                             struct ls_tensor *heads[3], struct ls_tensor **outputs)
+                             const struct options *o, const struct ls_score_masks *masks,
+                             const struct ls_shape *query, struct ls_tensor *heads[3],
+                             struct ls_tensor **outputs)
 {
     const struct ls_shape together = {.ndims = 3,
                                       .dims = {LS_BATCH, query->dims[1], o->heads * o->value_dim}};
-    struct ls_tensor *y;
+    struct ls_tensor *y, *mask;
 
-    o->attributes.causal = causal;
-    if (call->inference)
-        o->attributes.rate = 0;
-    else if (o->attributes.rate > 0)
-        o->attributes.key = graph->dropout_count++;
-    enum ls_status status =
-        ls_graph_add(graph, LS_OP_ATTENTION, &o->attributes, heads, 3, NULL, &y);
+    enum ls_status status = ls_add_score_mask(graph, masks, &mask);
+    if (!status)
+        status = mask ? attend_masked(graph, o, call->inference, heads, mask, &y)
+                      : attend_all(graph, o, call->inference, masks->causal, heads, &y);
     if (!status)
         status = ls_add_reshape(graph, y, &together, &y);
     if (status)
         return status;
-    return project(graph, o, "attention_output", y, o->output ? o->output : query->dims[2], 0,
-                   outputs);
+    status = project(graph, o, "attention_output", y, o->output ? o->output : query->dims[2], 0,
+                     outputs);
+    if (!status)
+        outputs[0]->mask = masks->query;
+    return status;
 }
 
 // query (B, T, ..), value and key (B, S, ..) -> (B, T, output)
@@ -230,18 +297,22 @@ static enum ls_status build(struct ls_graph *graph, const struct ls_layer_call *
     struct ls_config c = {.graph = graph, .object = call->config};
     struct options o = {.heads = 0};
     struct ls_tensor *inputs[3] = {NULL}, *heads[3] = {NULL};
-    bool causal = false;
+    struct ls_score_masks masks = {.causal = false};
     read_options(&c, &o);
     if (c.status || !call->inputs)
         return c.status;
-    enum ls_status status = read_call(graph, call, inputs, &causal);
+    enum ls_status status = read_call(graph, call, inputs, &masks);
     if (!status)
         status = project_heads(graph, &o, "query", inputs[0], o.heads, o.key_dim, &heads[0]);
     if (!status)
         status = project_heads(graph, &o, "key", inputs[2], o.heads, o.key_dim, &heads[1]);
     if (!status)
         status = project_heads(graph, &o, "value", inputs[1], o.heads, o.value_dim, &heads[2]);
-    return status ? status : attend(graph, call, &o, causal, &inputs[0]->shape, heads, outputs);
+    if (!status)
+        status = attend(graph, call, &o, &masks, &inputs[0]->shape, heads, outputs);
+    for (int i = 0; i < 3 && !status; i++)
+        inputs[i]->mask = NULL; // Keras takes them away: layers that come later see none
+    return status;
 }
 
 // ---- GroupQueryAttention ----
@@ -289,11 +360,11 @@ static enum ls_status build_grouped(struct ls_graph *graph, const struct ls_laye
     struct ls_config c = {.graph = graph, .object = call->config};
     struct options o = {.heads = 0};
     struct ls_tensor *inputs[3] = {NULL}, *heads[3] = {NULL};
-    bool causal = false;
+    struct ls_score_masks masks = {.causal = false};
     const int64_t fewer = read_group_options(&c, &o);
     if (c.status || !call->inputs)
         return c.status;
-    enum ls_status status = read_call(graph, call, inputs, &causal);
+    enum ls_status status = read_call(graph, call, inputs, &masks);
     if (!status)
         status = project_heads(graph, &o, "query", inputs[0], o.heads, o.key_dim, &heads[0]);
     if (!status)
@@ -304,13 +375,13 @@ static enum ls_status build_grouped(struct ls_graph *graph, const struct ls_laye
         status = repeat_heads(graph, "key_ones", o.heads / fewer, heads[1], &heads[1]);
     if (!status)
         status = repeat_heads(graph, "value_ones", o.heads / fewer, heads[2], &heads[2]);
-    return status ? status : attend(graph, call, &o, causal, &inputs[0]->shape, heads, outputs);
+    return status ? status : attend(graph, call, &o, &masks, &inputs[0]->shape, heads, outputs);
 }
 
 const struct ls_layer_kind ls_layer_multi_head_attention = {
     .class_name = "MultiHeadAttention",
     .summary = "attention of several heads",
-    .mask = LS_MASK_REFUSED,
+    .mask = LS_MASK_OWN,
     .least_inputs = 2,
     .most_inputs = 7, // masks are refused by name
     .keys = keys,
@@ -321,7 +392,7 @@ const struct ls_layer_kind ls_layer_multi_head_attention = {
 const struct ls_layer_kind ls_layer_grouped_query_attention = {
     .class_name = "GroupQueryAttention",
     .summary = "attention of heads that share keys and values",
-    .mask = LS_MASK_REFUSED,
+    .mask = LS_MASK_OWN,
     .least_inputs = 2,
     .most_inputs = 7, // masks are refused by name
     .keys = grouped_keys,

@@ -67,6 +67,7 @@ void ls_graph_destroy(struct ls_graph *graph)
     free(graph->operations);
     free(graph->layers);
     free(graph->parameters);
+    free(graph->spectral_norms);
     free(graph->inputs);
     forget_output_names(graph);
     free(graph->outputs);

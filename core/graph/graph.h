@@ -107,6 +107,15 @@ struct ls_operation {
     uint32_t layer; // index of the layer it belongs to; LS_NO_LAYER: the loss
 };
 
+// A kernel that a step of training replaces, before its passes, by itself divided by an estimate of
+// its largest singular value: kernel / (v W u^T), where W is the kernel as rows of its last size, and
+// u and v are made by power iterations, v = unit(u W^T), u = unit(v W); u stays for the next step. A
+// kernel of zeros stays, and so does its u. As Keras's SpectralNormalization on TensorFlow and PyTorch.
+struct ls_spectral_norm {
+    uint32_t kernel, vector; // parameters of the graph; vector: (1, last size of the kernel)
+    uint32_t iterations;
+};
+
 struct ls_graph_layer {
     char *name; // "conv2d_1"
     char *class_name; // "Conv2D"
@@ -146,6 +155,8 @@ struct ls_graph {
     uint32_t compute;
     struct ls_tensor **parameters; // in the order in which layers added them
     uint32_t parameter_count;
+    struct ls_spectral_norm *spectral_norms;
+    uint32_t spectral_norm_count;
     struct ls_tensor **inputs; // of the model, in the order in which they were added
     uint32_t input_count;
     struct ls_tensor **outputs; // of the model: its predictions
@@ -239,6 +250,10 @@ LS_STATUS ls_graph_batch_normalization(struct ls_graph *graph,
                                        const struct ls_op_attributes *attributes,
                                        struct ls_tensor *const inputs[static 5], double momentum,
                                        bool synchronized, struct ls_tensor **out);
+
+// Steps of training normalize `kernel` with `vector`, both parameters: see struct ls_spectral_norm.
+LS_STATUS ls_graph_add_spectral_norm(struct ls_graph *graph, const struct ls_tensor *kernel,
+                                     const struct ls_tensor *vector, uint32_t iterations);
 
 // Whether all replicas add up statistics within a pass; those of layers, not of a mask.
 bool ls_graph_has_totals(const struct ls_graph *graph);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Batch normalization and its moving statistics, which a pass contributes to as if they had
-// gradients.
+// gradients; kernels that steps normalize.
 #include "core/graph/append.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 // What the passes contribute to `moving`; made by the first use of its layer.
 static enum ls_status contribution(struct ls_graph *graph, struct ls_tensor *moving,
@@ -90,6 +91,30 @@ enum ls_status ls_graph_batch_normalization(struct ls_graph *graph,
         return status;
     moving[0]->zone = moving[1]->zone = LS_ZONE_STATISTICS;
     share_among_uses(graph, moving, momentum);
+    return LS_OK;
+}
+
+static uint32_t find_parameter(const struct ls_graph *graph, const struct ls_tensor *tensor)
+{
+    uint32_t index = 0;
+    while (graph->parameters[index] != tensor)
+        index++;
+    return index;
+}
+
+enum ls_status ls_graph_add_spectral_norm(struct ls_graph *graph, const struct ls_tensor *kernel,
+                                          const struct ls_tensor *vector, uint32_t iterations)
+{
+    const uint32_t count = graph->spectral_norm_count;
+    struct ls_spectral_norm *more =
+        realloc(graph->spectral_norms, ((size_t)count + 1) * sizeof(*more));
+    if (!more)
+        return LS_OUT_OF_MEMORY;
+    more[count] = (struct ls_spectral_norm){.kernel = find_parameter(graph, kernel),
+                                            .vector = find_parameter(graph, vector),
+                                            .iterations = iterations};
+    graph->spectral_norms = more;
+    graph->spectral_norm_count = count + 1;
     return LS_OK;
 }
 

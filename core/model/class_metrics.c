@@ -2,6 +2,8 @@
 // Metrics of counts by class, and of points of a curve. Arithmetic as in keras.metrics.
 #include "core/model/class_metrics.h"
 
+#include <math.h>
+
 #define KERAS_EPSILON 1e-7
 
 struct rates {
@@ -107,4 +109,24 @@ double ls_metric_at(const struct ls_metric_source *source, const double *counts)
             best = value;
     }
     return best;
+}
+
+double ls_metric_r2(const struct ls_metric_source *source, const double *counts)
+{
+    const double regressors = source->limit;
+    double sum = 0, weights = 0, elements = 0;
+
+    for (uint32_t i = 0; i < source->classes; i++) {
+        const double *sums = &counts[5 * i];
+        const double spread = sums[1] - sums[0] * (sums[0] / sums[3]);
+        const double score = 1 - sums[2] / spread,
+                     weight = source->average == LS_AVERAGE_WEIGHTED ? spread : 1;
+        sum += weight * (isinf(score) ? 0 : score);
+        weights += weight;
+        elements += sums[4];
+    }
+    const double score = sum / weights;
+    if (regressors == 0 || regressors >= elements - 1)
+        return score;
+    return 1 - (1 - score) * (elements - 1) / (elements - regressors - 1);
 }

@@ -64,8 +64,8 @@ const char *ls_keras_last_part(const char *name)
 
 bool ls_keras_is_statistic(const char *name)
 {
-    static const char *const names[] = {"moving_mean", "moving_variance", "mean",
-                                        "variance",    "count",           NULL};
+    static const char *const names[] = {"moving_mean", "moving_variance", "mean", "variance",
+                                        "count",       "vector_u",        NULL};
     const char *last = ls_keras_last_part(name);
     for (size_t i = 0; names[i]; i++) {
         const size_t length = strlen(names[i]);
@@ -264,6 +264,24 @@ static void add_parameters(struct walk *walk, struct ls_keras_store *store, uint
     store->count = layout->parameter_count - store->first;
 }
 
+// SpectralNormalization has the kernel of the layer inside, or its embeddings, among its own variables,
+// too, as its first one.
+static void add_normalized_kernel(struct walk *walk, uint32_t first, const char *prefix)
+{
+    const struct ls_graph *graph = walk->graph;
+    struct ls_keras_layout *layout = walk->layout;
+    for (uint32_t i = first; i < graph->parameter_count; i++) {
+        const char *name = graph->parameters[walk->by_name[i]]->name;
+        const char *last = ls_keras_last_part(name);
+        if (!begins(name, prefix))
+            return;
+        if (strcmp(last, "kernel") != 0 && strcmp(last, "embeddings") != 0)
+            continue;
+        layout->parameters[layout->parameter_count++] = walk->by_name[i];
+        return;
+    }
+}
+
 // False: too long.
 static bool join(char out[LONGEST_NAME], const char *first, const char *second, const char *third)
 {
@@ -317,7 +335,8 @@ static void attribute_of(const json_t *layer, const char *part, char *out, size_
         const json_t *second = inner_of(layer, "backward_layer");
         snprintf(own, sizeof(own), "%s", backward ? "backward_layer" : "forward_layer");
         inner = backward && json_is_object(second) ? second : inner;
-    } else if (strcmp(class_name, "TimeDistributed") == 0) {
+    } else if (strcmp(class_name, "TimeDistributed") == 0 ||
+               strcmp(class_name, "SpectralNormalization") == 0) {
         snprintf(own, sizeof(own), "layer");
     } else if (strcmp(class_name, "StackedRNNCells") == 0) {
         find_cell(layer, part, length, own, sizeof(own));
@@ -349,6 +368,8 @@ static enum ls_status add_layer(struct walk *walk, const json_t *layer, const ch
     if (!store)
         return LS_OUT_OF_MEMORY;
     store->counts_examples = strcmp(class_of(layer), "Normalization") == 0;
+    if (strcmp(class_of(layer), "SpectralNormalization") == 0)
+        add_normalized_kernel(walk, first, prefix);
     add_parameters(walk, store, first, prefix);
     for (uint32_t i = first; i < graph->parameter_count; i++) {
         const char *parameter = graph->parameters[walk->by_name[i]]->name;
@@ -470,7 +491,7 @@ enum ls_status ls_keras_layout_create(const char *source, const json_t *model,
 {
     const struct container whole = {NULL, layers_of(model), "", "", ""};
     const size_t count = (size_t)graph->parameter_count + 1;
-    struct ls_keras_layout layout = {.parameters = calloc(count, sizeof(uint32_t))};
+    struct ls_keras_layout layout = {.parameters = calloc(2 * count, sizeof(uint32_t))};
     uint32_t *by_name = calloc(count, sizeof(*by_name));
     bool *placed = calloc(count, sizeof(*placed));
     struct walk walk = {source, graph, by_name, &layout, placed, 0, 0, 0};

@@ -28,8 +28,8 @@ struct ls_keras_store {
 struct ls_keras_layout {
     struct ls_keras_store *stores; // in the order of the model's layers
     uint32_t count;
-    uint32_t *parameters; // of the graph, in Keras's order
-    uint32_t parameter_count; // fewer than the graph's where it has constants
+    uint32_t *parameters; // of the graph, in Keras's order; one that two groups have is there twice
+    uint32_t parameter_count; // constants of the graph are none
 };
 
 // `model`: the Keras model that `graph` was built from. LS_BAD_INPUT, logged with `source`, where

@@ -299,9 +299,15 @@ static size_t parameters_of(const struct match *match, const struct layer *layer
     for (int statistics = 0; statistics <= 1; statistics++)
         for (size_t s = layer->first; s < layer->first + layer->count; s++) {
             const struct ls_keras_store *store = &layout->stores[s];
-            for (uint32_t i = 0; i < store->count; i++)
-                if (ls_keras_is_statistic(parameter_name(match, store, i)) == (statistics == 1))
-                    out[count++] = layout->parameters[store->first + i];
+            for (uint32_t i = 0; i < store->count; i++) {
+                const uint32_t parameter = layout->parameters[store->first + i];
+                size_t before = 0; // two groups may have it
+                while (before < count && out[before] != parameter)
+                    before++;
+                if (before == count &&
+                    ls_keras_is_statistic(parameter_name(match, store, i)) == (statistics == 1))
+                    out[count++] = parameter;
+            }
         }
     return count;
 }

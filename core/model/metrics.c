@@ -61,6 +61,16 @@ static const struct ls_plugin_option binary_union_options[] = {
     {"target_class_ids", "text", "0:1", "the classes that count: 0, 1 or 0:1"},
     {NULL, NULL, NULL, NULL},
 };
+static const struct ls_plugin_option r2_options[] = {
+    {"class_aggregation", "one of: uniform_average, variance_weighted_average", "uniform_average",
+     "how the scores of several columns become one"},
+    {"num_regressors", "integer", "0", "of the adjusted score; 0: it is not adjusted"},
+    {NULL, NULL, NULL, NULL},
+};
+static const struct ls_plugin_option correlation_options[] = {
+    {"axis", "integer", "-1", "the last one, along which predictions and targets are compared"},
+    {NULL, NULL, NULL, NULL},
+};
 #define AT_OPTIONS(other)                                                                          \
     {                                                                                              \
         {other, "number", NULL, "the least at a point, from 0 to 1"},                              \
@@ -116,6 +126,11 @@ struct metric_name {
            at_specificity_options)                                                                 \
     METRIC("specificity_at_sensitivity", "largest specificity where the sensitivity is enough",    \
            at_sensitivity_options)                                                                 \
+    METRIC("r2_score", "share of the variance of targets that predictions explain", r2_options)    \
+    METRIC("pearson_correlation", "linear correlation of each example's targets and predictions",  \
+           correlation_options)                                                                    \
+    METRIC("concordance_correlation", "the same, lower where scale or mean differ",                \
+           correlation_options)                                                                    \
     OF_LOSS(METRIC, "mean_absolute_error")                                                         \
     OF_LOSS(METRIC, "mae")                                                                         \
     OF_LOSS(METRIC, "mean_squared_error")                                                          \
@@ -444,6 +459,45 @@ static enum ls_status read_at(const struct ls_spec *spec, size_t which,
     return LS_OK;
 }
 
+// ---- Of numbers ----
+
+static uint32_t dimensions_of(const struct reading *reading)
+{
+    return reading->graph->outputs[reading->output]->shape.ndims;
+}
+
+static enum ls_status read_r2(const struct reading *reading, const struct ls_spec *spec,
+                              struct ls_metric_source *out)
+{
+    const char *aggregation = ls_spec_get(spec, "class_aggregation");
+    if (reading->labels)
+        return refuse(spec->name, "needs a target for each prediction, not labels");
+    if (dimensions_of(reading) != 2 || reading->classes > LS_METRIC_MOST_CLASSES)
+        return refuse(spec->name, "needs an output of 1 to 1024 numbers for each example");
+    out->kind = LS_METRIC_R2;
+    out->limit = option_number(spec, r2_options, "num_regressors");
+    if (!(out->limit >= 0))
+        return refuse(spec->name, "needs num_regressors of at least 0");
+    out->average = aggregation && aggregation[0] == 'v' ? LS_AVERAGE_WEIGHTED : LS_AVERAGE_MACRO;
+    out->classes = (uint32_t)reading->classes;
+    out->counts = counts_of(LS_METRIC_SQUARES, 5 * out->classes);
+    return LS_OK;
+}
+
+static enum ls_status read_correlation(const struct reading *reading, const struct ls_spec *spec,
+                                       uint32_t function, struct ls_metric_source *out)
+{
+    const double axis = option_number(spec, correlation_options, "axis");
+    if (reading->labels)
+        return refuse(spec->name, "needs a target for each prediction, not labels");
+    if (axis != -1 && axis != (double)dimensions_of(reading) - 1)
+        return refuse(spec->name, "compares along the last axis; leave axis out, or end the model "
+                                  "with Permute");
+    out->kind = LS_METRIC_SHARE;
+    out->counts = counts_of(function, 2);
+    return LS_OK;
+}
+
 // The mean of a loss that is not trained.
 static enum ls_status read_loss(const struct reading *reading, const struct ls_spec *spec,
                                 const struct ls_loss_name *entry, struct ls_metric_source *out)
@@ -581,6 +635,12 @@ static enum ls_status read_metric(const struct reading *reading, const struct ls
         return read_fbeta(reading, spec, out);
     if (strstr(spec->name, "io_u"))
         return read_union(reading, spec, out);
+    if (is(spec, "r2_score"))
+        return read_r2(reading, spec, out);
+    if (is(spec, "pearson_correlation"))
+        return read_correlation(reading, spec, LS_METRIC_PEARSON, out);
+    if (is(spec, "concordance_correlation"))
+        return read_correlation(reading, spec, LS_METRIC_CONCORDANCE, out);
     for (size_t i = 0; i < sizeof(at_points) / sizeof(at_points[0]); i++)
         if (is(spec, at_points[i].name))
             return read_at(spec, i, out);
@@ -1045,6 +1105,7 @@ static double value_of(const struct ls_metric_source *source, const double *stat
     case LS_METRIC_AREA_PR: return area(source, own);
     case LS_METRIC_FBETA: return ls_metric_fbeta(source, own);
     case LS_METRIC_UNION: return ls_metric_union(source, own);
+    case LS_METRIC_R2: return ls_metric_r2(source, own);
     case LS_METRIC_PRECISION_AT:
     case LS_METRIC_RECALL_AT:
     case LS_METRIC_SENSITIVITY_AT:

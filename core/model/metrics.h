@@ -38,6 +38,7 @@ enum ls_metric_kind {
     LS_METRIC_RECALL_AT,
     LS_METRIC_SENSITIVITY_AT,
     LS_METRIC_SPECIFICITY_AT,
+    LS_METRIC_R2, // of LS_METRIC_SQUARES
     LS_METRIC_COMPOSED, // of the sums of one of the user's own
 };
 
@@ -58,7 +59,7 @@ struct ls_metric_set {
         const struct ls_composed *composed; // of LS_METRIC_COMPOSED
         uint32_t slots[LS_METRIC_SUMS]; // where the count of each of its sums begins
         double
-            limit; // of LS_METRIC_FBETA beta, of LS_METRIC_PRECISION_AT and its like that of the other
+            limit; // of LS_METRIC_FBETA beta, of LS_METRIC_R2 the regressors, of LS_METRIC_PRECISION_AT and its like that of the other
         uint32_t classes;
         enum ls_metric_average average;
         uint32_t class_count, class_ids[LS_METRIC_CLASS_IDS]; // of LS_METRIC_UNION; 0: all

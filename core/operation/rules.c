@@ -520,13 +520,15 @@ bool ls_shapes_of_metric(struct ls_shape_call *call)
     const struct ls_op_attributes *attributes = call->attributes;
     const int64_t classes = last_dim(&call->inputs[0]), most = LS_METRIC_MOST_CLASSES;
     const int64_t counts[LS_METRIC_FUNCTION_COUNT] = {
-        2, 2, 2, 4, 2 * (int64_t)attributes->count, classes * classes, classes * 3};
+        2,           2,           2, 4, 2 * (int64_t)attributes->count, classes * classes,
+        classes * 3, classes * 5, 2, 2};
     if (!has_targets(call, true, true) || !has_weights(call, false))
         return false;
     if ((attributes->function == LS_METRIC_BUCKETS && attributes->count < 2) ||
         (attributes->function == LS_METRIC_TOP && attributes->count < 1))
         return refuse(call, "too few buckets or classes: %u", attributes->count);
-    if (attributes->function >= LS_METRIC_CLASSES && classes > most)
+    if (attributes->function >= LS_METRIC_CLASSES && attributes->function <= LS_METRIC_SQUARES &&
+        classes > most)
         return refuse(call, "counts are of at most %lld classes", (long long)most);
     call->outputs[0] = (struct ls_shape){.ndims = 1, .dims = {counts[attributes->function]}};
     return true;

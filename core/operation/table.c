@@ -101,6 +101,9 @@ static const char *const metric_names[LS_METRIC_FUNCTION_COUNT] = {
     [LS_METRIC_BUCKETS] = "score_buckets",
     [LS_METRIC_CLASSES] = "confusion_of_classes",
     [LS_METRIC_EACH_CLASS] = "confusion_of_each_class",
+    [LS_METRIC_SQUARES] = "squares_of_each_column",
+    [LS_METRIC_PEARSON] = "pearson_correlation",
+    [LS_METRIC_CONCORDANCE] = "concordance_correlation",
 };
 
 static const char *const recurrent_names[LS_RECURRENT_COUNT] = {

@@ -184,6 +184,12 @@ struct ls_pass {
 // `together`: it is to be recorded with what replicas do with each other, as one.
 void ls_replica_begin_step(struct ls_replica *replica, const struct ls_replica_batch *batch,
                            uint64_t step, double learning_rate, bool together);
+// Before a step: normalizes the kernels that the graph says (struct ls_spectral_norm), on the host.
+// Every replica does the same with the same values, so that they stay equal to the bit. Parameters
+// that a kernel reads a copy of must be refreshed. The replica must hold them whole.
+LS_STATUS ls_replica_normalize_kernels(struct ls_replica *replica);
+// Name of the first kernel that it would normalize; NULL: none.
+const char *ls_replica_normalized_kernel(const struct ls_replica *replica);
 uint32_t ls_replica_block_count(const struct ls_replica *replica);
 // Block `index` of a share.
 struct ls_replica_batch ls_replica_block(const struct ls_replica *replica,

@@ -457,6 +457,23 @@ static bool may_defer(const struct ls_driver *driver)
     return driver->traits.capturable;
 }
 
+// Replicas normalize kernels themselves, each all of them.
+static enum ls_status check_kernels(const struct ls_driver *driver)
+{
+    const struct ls_replica *replica = driver->members[0].replica;
+    const char *kernel = ls_replica_normalized_kernel(replica);
+    if (!kernel || driver->options.forward ||
+        (!driver->stores.first && ls_replica_slot(replica, LS_HELD_PARAMETERS, 0) == LS_NO_SLOT))
+        return LS_OK;
+    ls_error(
+        "--strategy",
+        "SpectralNormalization replaces '%s' before each step, so that every replica must have "
+        "it whole, which none has with strategy '%s' and these options; use mirrored or "
+        "sharded:stage=2",
+        kernel, ls_driver_name(driver));
+    return LS_UNAVAILABLE;
+}
+
 enum ls_status ls_driver_attach(struct ls_driver *driver, struct ls_replica *const *replicas)
 {
     for (uint32_t i = 0; i < driver->count; i++)
@@ -472,6 +489,8 @@ enum ls_status ls_driver_attach(struct ls_driver *driver, struct ls_replica *con
         status = ls_driver_attach_rounds(driver);
     if (!status)
         status = ls_driver_attach_stores(driver);
+    if (!status)
+        status = check_kernels(driver);
     driver->defers = !status && !driver->options.shards && may_defer(driver);
     driver->capturable = driver->defers && !driver->ops->begin_step &&
                          !driver->ops->parameters_needed && !driver->total_communicators;

@@ -192,7 +192,8 @@ static enum ls_status need_parameters(struct ls_driver_member *member, uint32_t 
     enum ls_status status = LS_OK;
     if (pass->walk)
         return reach(member, at);
-    if (!driver->ops->parameters_needed || !pass->first)
+    if (!driver->ops->parameters_needed || !pass->first ||
+        ls_replica_normalized_kernel(member->replica))
         return LS_OK;
     for (uint32_t bucket = driver->bucket_count; !status && bucket-- > 0;) {
         if (pass->program && (driver->plan->total_count ? 0 : pass->needs[bucket]) != at)
@@ -403,6 +404,23 @@ static void explain(const struct waiting *waiting, enum ls_status status, uint64
 
 // ---- The parts of a step ----
 
+// Kernels that a step normalizes are read before its passes, so that all buckets are needed now.
+static enum ls_status normalize_kernels(struct ls_driver_member *member)
+{
+    const struct ls_driver *driver = member->driver;
+    enum ls_status status = LS_OK;
+    for (uint32_t bucket = driver->ops->parameters_needed ? driver->bucket_count : 0;
+         !status && bucket-- > 0;) {
+        const uint64_t start = enter_hook(member, &needed_span, bucket);
+        status = leave_hook(
+            member, start, driver->ops->parameters_needed(driver->strategy, member->index, bucket));
+    }
+    if (!status)
+        status = ls_replica_normalize_kernels(member->replica);
+    member->touched = true;
+    return status;
+}
+
 static enum ls_status begin(struct ls_driver_member *member, const struct ls_replica_batch *batch,
                             uint64_t step, double learning_rate, bool together)
 {
@@ -433,6 +451,8 @@ static enum ls_status begin(struct ls_driver_member *member, const struct ls_rep
         status =
             leave_hook(member, start, driver->ops->begin_step(driver->strategy, member->index));
     }
+    if (!status && ls_replica_normalized_kernel(member->replica))
+        status = normalize_kernels(member);
     if (!status)
         status = refresh(member);
     if (!status)

@@ -84,9 +84,9 @@ class Layers:
         return next(iter(found)) if len(found) == 1 else "Any"  # files differ, or read it as JSON
 
 
-def layers_stub(positional, aliases):
+def layers_stub(positional, cells, aliases):
     layers = Layers()
-    out = [HEAD + "from typing import Any, Dict, List, Mapping, Optional, Sequence, Union", "", ALIASES, "", "POSITIONAL: Dict[str, str]", "ALIASES: Dict[str, str]", "", "", "class Layer:",
+    out = [HEAD + "from typing import Any, Dict, List, Mapping, Optional, Sequence, Union", "", ALIASES, "", "POSITIONAL: Dict[str, str]", "CELLS: Dict[str, str]", "ALIASES: Dict[str, str]", "", "", "class Layer:",
            '    """A layer by the name of its class, with its options."""', "", "    class_name: str", "    config: Dict[str, Any]", "",
            "    def __init__(self, class_name: str, **config: Any) -> None: ...", "",
            "    trainable: bool", "", "    def get_weights(self) -> List[Any]: ...", "", "    def set_weights(self, weights: Sequence[Any]) -> None: ...", "", "    def __call__(self, *inputs: Any, **arguments: Any) -> Any: ...", "", "    @property", "    def name(self) -> str:",
@@ -105,6 +105,9 @@ def layers_stub(positional, aliases):
         written = [f"{key}: {layers.type_of(name, key)}" + ("" if key in layers.must and key in first else " = ...") for key in first]
         written += ["*", *(f"{key}: {layers.type_of(name, key)} = ..." for key in dict.fromkeys(rest))]
         out += ["", "", f"def {name}({', '.join(written)}) -> Layer:", f'    """Keras\'s {name}: {layers.summaries[name]}."""']
+    for name, words in cells.items():
+        options = ", ".join(f"{key}: Any" + (" = ..." if i else "") for i, key in enumerate(words.split()))
+        out += ["", "", f"def {name}({options}, **config: Any) -> Layer:", f'    """Keras\'s {name}, for RNN."""']
     out += ["", "", *(f"{alias} = {name}" for alias, name in aliases.items())]
     return "\n".join(out) + "\n"
 
@@ -232,7 +235,7 @@ def make():
 
     own = {("Model", "__init__"): ("ls_run_options", model.OF_RUN), ("Model", "compile"): ("ls_compile_options", ()),
            ("Model", "fit"): ("ls_fit_options", model.OF_FIT)}
-    return {"layers.pyi": layers_stub(layers.POSITIONAL, layers.ALIASES), "model.pyi": model_stub(_declarations, own),
+    return {"layers.pyi": layers_stub(layers.POSITIONAL, layers.CELLS, layers.ALIASES), "model.pyi": model_stub(_declarations, own),
             "laboratory.pyi": laboratory_stub()}
 
 

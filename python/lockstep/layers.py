@@ -105,6 +105,7 @@ POSITIONAL: Dict[str, str] = {
     "SpatialDropout1D": "rate",
     "SpatialDropout2D": "rate",
     "SpatialDropout3D": "rate",
+    "SpectralNormalization": "layer power_iterations",
     "Subtract": "",
     "TimeDistributed": "layer",
     "UnitNormalization": "axis",
@@ -114,6 +115,14 @@ POSITIONAL: Dict[str, str] = {
     "ZeroPadding1D": "padding",
     "ZeroPadding2D": "padding",
     "ZeroPadding3D": "padding",
+}
+
+# What is inside of RNN, likewise.
+CELLS: Dict[str, str] = {
+    "GRUCell": "units activation recurrent_activation",
+    "LSTMCell": "units activation recurrent_activation",
+    "SimpleRNNCell": "units activation",
+    "StackedRNNCells": "cells",
 }
 
 # Other names that Keras exports some of them by.
@@ -140,7 +149,7 @@ ALIASES: Dict[str, str] = {
     "SeparableConvolution2D": "SeparableConv2D",
 }
 
-__all__ = ["Input", "Layer", *POSITIONAL, *ALIASES]
+__all__ = ["Input", "Layer", *POSITIONAL, *CELLS, *ALIASES]
 
 PACKAGES = ("keras", "tf_keras", "tensorflow")  # whose objects are Keras's
 
@@ -153,6 +162,10 @@ class Layer:
     def __init__(self, class_name: str, **config: Any) -> None:
         self.class_name = class_name
         self.config = config
+        if class_name == "RNN" and isinstance(config.get("cell"), (list, tuple)):
+            self.config = {**config, "cell": Layer("StackedRNNCells", cells=config["cell"])}
+        if class_name == "StackedRNNCells":
+            self.config = {**config, "cells": _cells(config.get("cells"))}
 
     def __init_subclass__(cls, **options: Any) -> None:
         if not cls.__module__.startswith("lockstep.") and not hasattr(cls, "add_weight"):
@@ -278,6 +291,24 @@ class Call(NamedTuple):
 STATES = {"SimpleRNN": 1, "SimpleRNNCell": 1, "LSTM": 2, "LSTMCell": 2, "GRU": 1, "GRUCell": 1}
 
 
+def _cells(given: Any) -> List[Any]:
+    """Cells one above the other, with the names that Keras would give them in a new session."""
+    if not isinstance(given, (list, tuple)) or not given:
+        raise UsageError(f"StackedRNNCells of {given!r}: expected a list of cells, as [layers.LSTMCell(8), layers.LSTMCell(8)]")
+    if len({id(cell) for cell in given}) < len(given):
+        raise UsageError("StackedRNNCells: a cell is in the list twice, and would share its weights with itself; make one for each place")
+    counts: Dict[str, int] = {}
+    made = []
+    for cell in given:
+        if isinstance(cell, Layer) and "name" not in cell.config:
+            kind = _snake(cell.class_name)
+            number = counts.get(kind, 0)
+            counts[kind] = number + 1
+            cell = Layer(cell.class_name, **{"name": f"{kind}_{number}" if number else kind, **cell.config})
+        made.append(cell)
+    return made
+
+
 def _returns_state(layer: Layer) -> bool:
     inner = layer.config.get("layer") if layer.class_name == "Bidirectional" else layer
     return isinstance(inner, Layer) and bool(inner.config.get("return_state"))
@@ -330,7 +361,7 @@ def _layer(class_name: str, names: List[str]) -> Callable[..., Layer]:
     return make
 
 
-globals().update({name: _layer(name, options.split()) for name, options in POSITIONAL.items()})
+globals().update({name: _layer(name, options.split()) for name, options in {**POSITIONAL, **CELLS}.items()})
 globals().update({alias: globals()[name] for alias, name in ALIASES.items()})
 
 

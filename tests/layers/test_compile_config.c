@@ -387,15 +387,15 @@ static const struct {
     {"{'loss': {'a': 'mse', 'b': 3}}", LS_COMPILE_LOSS, "loss: expected one of Keras's, got 3"},
     {"{'loss_weights': [1, 'x']}", LS_COMPILE_LOSS, "loss_weights: [1, \"x\"] is not supported"},
     {"{'loss_weights': 2}", LS_COMPILE_LOSS, "loss_weights: 2 is not supported"},
-    {"{'metrics': {'a': ['mae'], 'b': 'R2Score'}}", LS_COMPILE_METRICS, "'R2Score' is not"},
+    {"{'metrics': {'a': ['mae'], 'b': 'MeanRelativeError'}}", LS_COMPILE_METRICS, "'MeanRelativeError' is not"},
     {"{'metrics': [{'class_name': 'MeanIoU', 'config': {'name': 'm', 'dtype': 'float32', "
      "'num_classes': 3, 'sparse_y_pred': true}}]}",
      LS_COMPILE_METRICS, "sparse_y_pred"},
     {"{'metrics': [{'class_name': 'OneHotMeanIoU', 'config': {'name': 'm', 'dtype': 'float32', "
      "'num_classes': 3, 'sparse_y_pred': false, 'axis': 0}}]}",
      LS_COMPILE_METRICS, "axis: 0 is not supported"},
-    {"{'metrics': ['accuracy', 'R2Score']}", LS_COMPILE_METRICS,
-     "compile_config.metrics: 'R2Score' is not supported yet; supported: accuracy, "
+    {"{'metrics': ['accuracy', 'MeanRelativeError']}", LS_COMPILE_METRICS,
+     "compile_config.metrics: 'MeanRelativeError' is not supported yet; supported: accuracy, "
      "binary_accuracy"},
     {"{'metrics': [" KERAS3("metrics", "Accuracy", "") "]}", LS_COMPILE_METRICS,
      "metrics: 'Accuracy' is unknown; did you mean 'accuracy'?"},
@@ -443,7 +443,7 @@ START_TEST(all_that_is_not_supported_is_said_at_once)
                  "{'optimizer': " KERAS3(
                      "optimizers", "SGD",
                      "'decay': 1, 'mine': true") ", "
-                                                 "'loss': 'dice', 'metrics': ['iou', 'R2Score']}",
+                                                 "'loss': 'dice', 'metrics': ['iou', 'MeanRelativeError']}",
                  ALL, &config),
         LS_BAD_INPUT);
     ck_assert_int_eq(logged_lines, 5);

@@ -239,7 +239,7 @@ static const char *const layers[][2] = {
      "write it with operators and keras.ops"},
     {IMAGE "{'class_name': 'RandomHue', 'config': {}}",
      "layer 'random_hue' (RandomHue): this layer is not supported: change the data"},
-    {IMAGE "{'class_name': 'SpectralNormalization', 'config': {}}", "Average, ...\n"},
+    {IMAGE "{'class_name': 'RandAugment', 'config': {}}", "Average, ...\n"},
     {IMAGE "{'class_name': 'Equalization', 'config': {}}",
      "this layer is not supported yet; supported: "},
     {IMAGE "{'class_name': 'Sequential', 'config': {}}",

@@ -337,7 +337,7 @@ START_TEST(every_kind_has_a_name_a_summary_and_keys)
         ck_assert_ptr_nonnull(ls_layer_kinds[count]->keys);
         ck_assert(ls_layer_kinds[count]->build != NULL);
     }
-    ck_assert_uint_eq(count, 103);
+    ck_assert_uint_eq(count, 104);
 }
 END_TEST
 

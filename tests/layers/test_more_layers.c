@@ -322,6 +322,17 @@ static const char *const refused[][2] = {
     {LAYER("9, 4", "TimeDistributed",
            "'layer': {'class_name': 'Dense', 'config': {'unit': 2, 'units': 2}}"),
      "layer.unit: unknown option"},
+    {LAYER("9, 4", "SpectralNormalization", "'layer': {'class_name': 'LSTM', 'config': {'units': 2}}"),
+     "layer: LSTM inside is not supported; expected a layer of one input that has a kernel"},
+    {LAYER("9, 4", "SpectralNormalization", "'layer': {'class_name': 'Flatten', 'config': {}}"),
+     "layer: Flatten has no kernel and no embeddings that could be normalized"},
+    {LAYER("9, 4", "SpectralNormalization",
+           "'power_iterations': 0, 'layer': {'class_name': 'Dense', 'config': {'units': 2}}"),
+     "power_iterations: expected a positive integer, got 0"},
+    {LAYER("9", "SpectralNormalization",
+           "'layer': {'class_name': 'Embedding', 'config': {'input_dim': 3, 'output_dim': 2, "
+           "'mask_zero': true}}"),
+     "layer.mask_zero: no mask comes from a layer inside; set it to false"},
     {LAYER("9, 4", "RandomFlip", "'mode': 'vertical'"),
      "expected 4 dimensions: batch, rows, columns, channels"},
     {LAYER("9, 8, 3", "RandomFlip", "'mode': 'up'"),
@@ -368,7 +379,7 @@ END_TEST
 
 static const char *const calls[][2] = {
     {ATTENTION("", "'attention_mask': " TENSOR("x")),
-     "attention_mask is not supported; use_causal_mask=True hides later steps"},
+     "the argument attention_mask is not supported; masks of steps come"},
     {ATTENTION("", "'return_attention_scores': true"),
      "return_attention_scores is not supported; set it to False"},
     {ATTENTION(", 'attention_axes': [1, 2]", ""), "attention_axes: only attention over the steps"},

@@ -134,7 +134,7 @@ class Refused(ModelTest):
                              ("--metrics=none,accuracy", "none cannot be combined with other metrics; leave it out"),
                              ("--loss=tversky", "'tversky' is not supported yet; supported: sparse_categorical_crossentropy,"),
                              ("--loss=dice", "'dice' is not supported yet; supported: sparse_"),
-                             ("--metrics=r2_score", "'r2_score' is not supported yet; supported: accuracy, none")):
+                             ("--metrics=mean_relative_error", "'mean_relative_error' is not supported yet; supported: accuracy, none")):
             outcome = self.refused(USAGE, *TRAIN, "--model=mlp", option, says=(says,))
             if "not supported yet" in says:
                 self.assertNotIn("did you mean", outcome.err)

@@ -202,6 +202,7 @@ ROWS = {
             "model", "dataset", "loss", "metrics", "initial-weights", "strategies", "replicas", "threads", "device", "target",
             "epochs", "optimizer", "precision", "loss-scale", "seed", "shuffle", "validation", "round-steps", "speed-steps",
             "deadline", "plugin-path", "html", "quiet", "progress", "batch", "reproducible", "model-name", "dataset-name", "advice")},
+        "loss-weights": Row(seen="test_outputs.py"),
         "simulate-network": Row(seen="test_compare.py"),
         "compute-scale": Row(seen="test_compare.py", refused=[
             (("--compute-scale=2",), "--simulate-network"),

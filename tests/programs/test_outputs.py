@@ -94,6 +94,18 @@ class SeveralOutputs(ProgramTest):
                 self.assertAlmostEqual(epoch["loss"], weights[0] * epoch["kind_loss"] + weights[1] * epoch["size_loss"], 5)
                 self.assertIn("kind_accuracy", epoch)
 
+    def test_compare_weighs_losses_as_train_does(self):
+        given = (self.model, self.data, "--optimizer=sgd:learning_rate=0.1", "--batch=13", "--epochs=1", "--threads=1", "--device=reference",
+                 "--validation=off", "--loss-weights=size=0.25", "--seed=3")
+        epoch = self.train(*given)["epochs"][0]
+        out = self.path("compared.json")
+        outcome = self.lockstep("compare", *given, "--strategies=one-device", "--replicas=1", "--quiet", "--report=" + out)
+        self.assertEqual(outcome.code, DONE, outcome.err)
+        with open(out) as file:
+            run = json.load(file)["runs"][0]
+        self.assertAlmostEqual(run["final_loss"], epoch["loss"], 5)
+        self.assertNotAlmostEqual(run["final_loss"], epoch["kind_loss"] + epoch["size_loss"], 2)
+
     def test_replicas_with_uneven_shares_are_as_one(self):
         options = ("--loss=kind=sparse_categorical_crossentropy,size=huber:delta=0.3", "--metrics=kind=accuracy,size=mae,mse:name=squares",
                    "--loss-weights=kind=2")

@@ -43,7 +43,7 @@ class BesideKeras(ProgramTest):
         self.close(floats(out), EXPECTED[name]["predictions"])
         for replicas, *strategy in REPLICAS:
             with self.subTest(replicas=replicas, strategy=strategy):
-                report = self.train(*self.options(name), "--loss=" + EXPECTED[name]["loss"], "--optimizer=sgd:learning_rate=0.5",
+                report = self.train(*self.options(name), "--loss=" + EXPECTED[name]["loss"], f"--optimizer=sgd:learning_rate={EXPECTED[name].get('rate', 0.5)}",
                                     "--batch=12", "--epochs=3", "--threads=1", f"--replicas={replicas}", *strategy)
                 self.close([epoch["loss"] for epoch in report["epochs"]], EXPECTED[name]["losses"])
 
@@ -58,6 +58,26 @@ class BesideKeras(ProgramTest):
 
     def test_convolutions_on_each_step(self):
         self.check("cnn-lstm")
+
+    def test_attention_under_masks(self):
+        self.check("masked-attention")
+
+    def test_kernels_that_each_step_normalizes(self):
+        self.check("spectral")
+        for end in ("keras", "weights.h5", "safetensors"):  # the vectors u go with the kernels
+            trained, out = self.path("trained." + end), self.path("after.npy")
+            self.train(*self.options("spectral"), "--loss=mse", "--optimizer=sgd:learning_rate=0.05", "--batch=12", "--epochs=3",
+                       "--threads=1", "--replicas=2", "--save-weights=" + trained)
+            outcome = self.lockstep("predict", *self.options("spectral"), "--initial-weights=" + trained, "--out=" + out)
+            self.assertEqual(outcome.code, DONE, outcome.err)
+            self.close(floats(out), EXPECTED["spectral"]["after"])
+
+    def test_no_kernel_is_normalized_that_no_replica_has_whole(self):
+        if not KERAS_FILES:
+            self.skipTest("files of Keras are not built in")
+        for strategy in ("sharded:stage=3", "parameter-server", "central-storage"):
+            self.refused(UNAVAILABLE, "train", *self.options("spectral"), "--loss=mse", "--batch=12", "--epochs=1", "--replicas=2",
+                         "--strategy=" + strategy, says=("SpectralNormalization replaces '", "use mirrored"))
 
 
 class MaskedOutputs(ProgramTest):

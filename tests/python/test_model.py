@@ -25,7 +25,7 @@ from lockstep import _data, _keras_callbacks, _native, layers, ops
 
 ROUNDING = 1e-6  # relative: sums of gradients in another order
 EXAMPLES = 300
-COUNTS = (88, 65)  # of objects in tests/data/keras/objects.json, and of those that are taken
+COUNTS = (88, 68)  # of objects in tests/data/keras/objects.json, and of those that are taken
 
 
 def examples(count=EXAMPLES, seed=3):
@@ -449,8 +449,7 @@ class WhatIsAModel(ModelTest):
         self.assertEqual(len(states), 4)
         h, c = (layers.Concatenate()(pair) for pair in (states[0::2], states[1::2]))
         steps = layers.LSTM(6, return_sequences=True)(layers.Embedding(9, 2, mask_zero=True)(target), initial_state=[h, c])
-        cells = [layers.Layer("GRUCell", units=4), layers.Layer("SimpleRNNCell", units=3)]
-        steps = layers.RNN(layers.Layer("StackedRNNCells", cells=cells), return_sequences=True)(steps)
+        steps = layers.RNN([layers.GRUCell(4), layers.Layer("SimpleRNNCell", units=3)], return_sequences=True)(steps)
         model = lockstep.Model([source, target], layers.TimeDistributed(layers.Dense(9, activation="softmax"))(steps), device="cpu")
         self.assertEqual(sum(variable.size for variable in model.get_weights()),
                          7 * 2 + 2 * 4 * 3 * (2 + 3 + 1) + 9 * 2 + 4 * 6 * (2 + 6 + 1) + 3 * 4 * (6 + 4 + 2) + 3 * (4 + 3 + 1) + 9 * (3 + 1))
@@ -464,6 +463,22 @@ class WhatIsAModel(ModelTest):
         self.assertAlmostEqual(before, float(wanted), places=5)
         model.fit([words, words[:, :4]], words[:, :4], batch_size=3, epochs=3, verbose=0)
         self.assertLess(model.evaluate([words, words[:, :4]], words[:, :4], verbose=0)[0], before)
+
+    def test_a_list_of_cells_is_what_keras_makes_of_it(self):
+        def made(cell):
+            steps, *states = layers.RNN(cell, return_sequences=True, return_state=True)(source := layers.Input((5, 2)))
+            return len(states), lockstep.Model(source, steps, device="cpu")
+
+        three = [layers.LSTMCell(4), layers.GRUCell(3, reset_after=False), layers.LSTMCell(2, activation="relu")]
+        for cell in (three, tuple(three), layers.StackedRNNCells(three)):
+            states, model = made(cell)
+            self.assertEqual(states, 5)
+            self.assertEqual([variable.name for variable in model.variables if variable.name.endswith("/kernel")],
+                             [f"rnn/{name}/kernel" for name in ("lstm_cell", "gru_cell", "lstm_cell_1")])
+            self.assertEqual(model.predict(numpy.zeros((3, 5, 2), "float32")).shape, (3, 5, 2))
+        for wrong, says in (([], "expected a list of cells"), (3 * three[:1], "a cell is in the list twice")):
+            with self.assertRaisesRegex(lockstep.UsageError, says):
+                layers.RNN(wrong)
 
     def test_each_object_of_keras_with_its_default_options_is_taken_or_its_class_refused(self):
         with open(os.path.join(numpy_python.SOURCE, "tests", "data", "keras", "objects.json"), encoding="utf-8") as file:

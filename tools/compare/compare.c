@@ -32,6 +32,7 @@ static const struct argument table[] = {
     {"dataset", "NAME[:option=value,...]", NULL,
      "what to learn from, such as fashion-mnist; as for train", .first_day = true},
     {"loss", "NAME", NULL, "as for train"},
+    {"loss-weights", "OUTPUT=X,...", NULL, "as for train"},
     {"metrics", "NAME", NULL, "as for train"},
     {"initial-weights", "FILE", NULL,
      "start every run from these weights: .safetensors, .weights.h5, .keras or .h5; default: those "
@@ -446,9 +447,10 @@ static enum ls_status write_files(const struct comparing *comparing,
 static size_t shared_options(const struct arguments *arguments, struct ls_compared_option *out)
 {
     static const char *const names[] = {
-        "model",        "dataset", "loss",      "metrics",    "initial-weights", "device",
-        "epochs",       "steps",   "optimizer", "precision",  "loss-scale",      "wire",
-        "reproducible", "seed",    "shuffle",   "validation", "deadline",        "plugin-path"};
+        "model",           "dataset",    "loss",     "loss-weights", "metrics",
+        "initial-weights", "device",     "epochs",   "steps",        "optimizer",
+        "precision",       "loss-scale", "wire",     "reproducible", "seed",
+        "shuffle",         "validation", "deadline", "plugin-path"};
     size_t count = 0;
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && count < SHARED_MOST; i++)
         if (arguments_given(arguments, names[i]))

@@ -109,6 +109,7 @@ static enum ls_status read_training(const struct arguments *arguments, struct co
     setting->compile.optimizer = arguments_text(arguments, "optimizer");
     setting->compile.loss_scale = arguments_text(arguments, "loss-scale");
     setting->compile.loss = arguments_text(arguments, "loss");
+    setting->compile.loss_weights = arguments_text(arguments, "loss-weights");
     setting->compile.metrics = arguments_text(arguments, "metrics");
     setting->model = arguments_text(arguments, "model");
     setting->dataset = arguments_text(arguments, "dataset");
@@ -238,11 +239,11 @@ uint32_t comparing_agreement(const struct arguments *arguments, uint32_t shards,
                              struct ls_agreement items[COMPARING_AGREEMENTS])
 {
     static const char *const names[] = {
-        "--strategies", "--replicas", "--threads",       "--device",      "--target",
-        "--epochs",     "--steps",    "--batch",         "--optimizer",   "--loss-scale",
-        "--wire",       "--seed",     "--shuffle",       "--validation",  "--precision",
-        "--loss",       "--metrics",  "--replica-batch", "--round-steps", "--speed-steps",
-        "--deadline"};
+        "--strategies",  "--replicas",     "--threads", "--device",        "--target",
+        "--epochs",      "--steps",        "--batch",   "--optimizer",     "--loss-scale",
+        "--wire",        "--seed",         "--shuffle", "--validation",    "--precision",
+        "--loss",        "--loss-weights", "--metrics", "--replica-batch", "--round-steps",
+        "--speed-steps", "--deadline"};
     const char *data = arguments_text(arguments, "dataset");
     uint32_t count = 0;
     snprintf(dataset, COMPARING_NAME, "%.*s", (int)strcspn(data, ":"), data);

@@ -488,6 +488,40 @@ static void count_each(const struct job *job, const float *p, int64_t i, double 
     }
 }
 
+// LS_METRIC_SQUARES
+static void count_squares(const struct job *job, const float *p, int64_t i, double weight)
+{
+    for (int64_t k = 0; k < job->classes; k++) {
+        const double t = (double)target_of(job, i, k), error = t - (double)p[k];
+        double *sums = &job->counts[5 * k];
+        sums[0] += weight * t;
+        sums[1] += weight * t * t;
+        sums[2] += weight * error * error;
+        sums[3] += weight;
+        sums[4] += 1;
+    }
+}
+
+// LS_METRIC_PEARSON, LS_METRIC_CONCORDANCE
+static double correlation(const struct job *job, const float *p, int64_t i)
+{
+    const double n = (double)job->classes;
+    double mean_p = 0, mean_t = 0, pp = 0, tt = 0, pt = 0;
+    for (int64_t k = 0; k < job->classes; k++) {
+        mean_p += (double)p[k] / n;
+        mean_t += (double)target_of(job, i, k) / n;
+    }
+    for (int64_t k = 0; k < job->classes; k++) {
+        const double dp = (double)p[k] - mean_p, dt = (double)target_of(job, i, k) - mean_t;
+        pp += dp * dp / n;
+        tt += dt * dt / n;
+        pt += dp * dt / n;
+    }
+    if (job->a->function == LS_METRIC_PEARSON)
+        return pt / (sqrt(pp) * sqrt(tt));
+    return 2 * pt / (pp + tt + (mean_t - mean_p) * (mean_t - mean_p) + 1e-7);
+}
+
 static void metric_rows(const void *context, const float *const *in, float *out, int64_t first,
                         int64_t rows)
 {
@@ -505,6 +539,12 @@ static void metric_rows(const void *context, const float *const *in, float *out,
             break;
         case LS_METRIC_CLASSES: count_confusion(job, p, i, weight); break;
         case LS_METRIC_EACH_CLASS: count_each(job, p, i, weight); break;
+        case LS_METRIC_SQUARES: count_squares(job, p, i, weight); break;
+        case LS_METRIC_PEARSON:
+        case LS_METRIC_CONCORDANCE:
+            job->counts[0] += weight * correlation(job, p, i);
+            job->counts[1] += weight;
+            break;
         default:
             for (int64_t k = 0; k < job->classes; k++)
                 count_element(a, p[k], target_of(job, i, k), weight, job->counts);

@@ -375,7 +375,35 @@ static int64_t largest_prediction(const struct position *at)
     return best;
 }
 
-// Whether the function counts by classes, and has counted this position.
+// LS_METRIC_SQUARES of column k.
+static void count_squares(double p, double t, double weight, double *sums)
+{
+    sums[0] += weight * t;
+    sums[1] += weight * t * t;
+    sums[2] += weight * (t - p) * (t - p);
+    sums[3] += weight;
+    sums[4] += 1;
+}
+
+// LS_METRIC_PEARSON, LS_METRIC_CONCORDANCE
+static double correlation(const struct position *at, bool concordance)
+{
+    const double n = (double)at->classes;
+    double p = 0, t = 0, pp = 0, tt = 0, pt = 0;
+    for (int64_t k = 0; k < at->classes; k++) {
+        p += (double)at->p[k] / n;
+        t += target_of(at, k) / n;
+    }
+    for (int64_t k = 0; k < at->classes; k++) {
+        const double dp = (double)at->p[k] - p, dt = target_of(at, k) - t;
+        pp += dp * dp / n;
+        tt += dt * dt / n;
+        pt += dp * dt / n;
+    }
+    return concordance ? 2 * pt / (pp + tt + (t - p) * (t - p) + 1e-7) : pt / (sqrt(pp) * sqrt(tt));
+}
+
+// Whether the function counts by classes or by positions, and has counted this one.
 static bool count_classes(const struct ls_op_attributes *a, const struct position *at,
                           double weight, double *counts)
 {
@@ -387,7 +415,13 @@ static bool count_classes(const struct ls_op_attributes *a, const struct positio
         if (above || is)
             counts[3 * k + (above ? (is ? 0 : 1) : 2)] += weight;
     }
-    return a->function == LS_METRIC_CLASSES || a->function == LS_METRIC_EACH_CLASS;
+    for (int64_t k = 0; a->function == LS_METRIC_SQUARES && k < at->classes; k++)
+        count_squares((double)at->p[k], target_of(at, k), weight, &counts[5 * k]);
+    if (a->function == LS_METRIC_PEARSON || a->function == LS_METRIC_CONCORDANCE) {
+        counts[0] += weight * correlation(at, a->function == LS_METRIC_CONCORDANCE);
+        counts[1] += weight;
+    }
+    return a->function >= LS_METRIC_CLASSES;
 }
 
 // predictions, targets, [weights] -> counts

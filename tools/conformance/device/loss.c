@@ -154,7 +154,7 @@ static const struct {
     const char *name;
     uint32_t function, count;
     bool labels;
-    int64_t counts; // -1: for each pair of classes, -3: three for each class
+    int64_t counts; // -1: for each pair of classes, -3, -5: as many for each class
 } metrics[] = {
     {"binary", LS_METRIC_BINARY, 0, false, 2},
     {"categorical", LS_METRIC_CATEGORICAL, 0, false, 2},
@@ -169,6 +169,9 @@ static const struct {
     {"classes of labels", LS_METRIC_CLASSES, 0, true, -1},
     {"each class", LS_METRIC_EACH_CLASS, 0, false, -3},
     {"each class of labels", LS_METRIC_EACH_CLASS, 0, true, -3},
+    {"squares", LS_METRIC_SQUARES, 0, false, -5},
+    {"pearson", LS_METRIC_PEARSON, 0, false, 2},
+    {"concordance", LS_METRIC_CONCORDANCE, 0, false, 2},
 };
 
 static void add_targets(struct ls_device_case *c, size_t shape, bool labels,
@@ -295,7 +298,7 @@ static void metric_case(struct ls_device_suite *suite, size_t which, size_t shap
     if (weighted)
         add_position_weights(&c, shape);
     const int64_t said = metrics[which].counts, classes = classes_of(shape);
-    const int64_t counts = said > 0 ? said : said == -1 ? classes * classes : classes * 3;
+    const int64_t counts = said > 0 ? said : said == -1 ? classes * classes : classes * -said;
     ls_device_case_output(&c, LS_DEVICE_PLAIN, LS_DEVICE_DESC(LS_F32, counts),
                           weighted ? LS_DEVICE_SUM : LS_DEVICE_EXACT);
     ls_device_case_run(suite, &c);
