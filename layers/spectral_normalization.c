@@ -43,7 +43,7 @@ static struct ls_tensor *find_kernel(const struct ls_graph *graph, const char *p
 }
 
 static enum ls_status add_norm(struct ls_graph *graph, const struct ls_inner_layer *layer,
-                               int64_t iterations, bool inference, struct ls_tensor *input)
+                               int64_t iterations, struct ls_tensor *input)
 {
     const struct ls_initializer initializer = {.kind = LS_TRUNCATED_NORMAL, .deviation = 0.02};
     struct ls_tensor *kernel = find_kernel(graph, layer->name), *vector;
@@ -56,11 +56,12 @@ static enum ls_status add_norm(struct ls_graph *graph, const struct ls_inner_lay
     const struct ls_shape shape = {.ndims = 2, .dims = {1, seen->dims[seen->ndims - 1]}};
     graph->part = NULL;
     enum ls_status status = ls_graph_statistic(graph, "vector_u", &shape, &initializer, &vector);
-    return status || inference
-               ? status
-               : ls_graph_add_spectral_norm(graph, kernel, vector, (uint32_t)iterations);
+    return status ? status
+                  : ls_graph_add_spectral_norm(graph, kernel, vector, (uint32_t)iterations);
 }
 
+// Keras writes training=False into each call, which says nothing: it is what the argument is by default,
+// and a model overrides it.
 static enum ls_status build(struct ls_graph *graph, const struct ls_layer_call *call,
                             struct ls_tensor **outputs)
 {
@@ -71,8 +72,7 @@ static enum ls_status build(struct ls_graph *graph, const struct ls_layer_call *
     struct ls_layer_call inner = {.kind = find_kind(&c, layer.class_name),
                                   .config = layer.config,
                                   .inputs = call->inputs,
-                                  .input_count = 1,
-                                  .inference = call->inference};
+                                  .input_count = 1};
     if (!inner.kind)
         return c.status;
     struct ls_config own = {.graph = graph, .object = inner.config, .parent = "layer"};
@@ -96,7 +96,7 @@ static enum ls_status build(struct ls_graph *graph, const struct ls_layer_call *
     enum ls_status status = ls_layer_build(graph, &inner, outputs);
     ls_add_regularizers(graph, inner.config, first);
     if (!status)
-        status = add_norm(graph, &layer, iterations, call->inference, call->inputs[0]);
+        status = add_norm(graph, &layer, iterations, call->inputs[0]);
     graph->part = NULL;
     return status;
 }
