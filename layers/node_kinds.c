@@ -855,6 +855,18 @@ static enum ls_status build_not_equal_node(struct ls_graph *graph, const struct 
     return ls_graph_add(graph, LS_OP_DIFFERS, &attributes, &x, 1, NULL, outputs);
 }
 
+// What Keras's attention writes of its mask.
+static enum ls_status build_tensor_node(struct ls_graph *graph, const struct ls_layer_call *call,
+                                        struct ls_tensor **outputs)
+{
+    struct ls_config c = {.graph = graph, .object = call->config};
+    ls_config_null(&c, "sparse");
+    ls_config_null(&c, "ragged");
+    if (!c.status)
+        outputs[0] = ls_call_input(call);
+    return c.status;
+}
+
 static enum ls_status build_any_node(struct ls_graph *graph, const struct ls_layer_call *call,
                                      struct ls_tensor **outputs)
 {
@@ -930,6 +942,8 @@ const struct ls_layer_kind ls_node_kinds[] = {
      .build = build_or_node},
     OTHER("Any", "whether any along the last axis is true", OPTIONS("axis", "keepdims"),
           build_any_node),
+    OTHER("ConvertToTensor", "what it is given", OPTIONS("sparse", "ragged"),
+          build_tensor_node),
     OTHER("Clip", "between two numbers", OPTIONS("x_min", "x_max"), build_clip_node),
     FUNCTION("Negative", "-x", none),
     FUNCTION("Absolute", "|x|", none),

@@ -31,7 +31,7 @@ def masked_attention():
     x, y = L.Embedding(9, 6, mask_zero=True)(first), L.Embedding(5, 6, mask_zero=True)(second)
     y = L.MultiHeadAttention(2, 4)(y, y, use_causal_mask=True)
     y = L.MultiHeadAttention(2, 3)(y, x)
-    y = L.GroupQueryAttention(4, 4, 2)(y, L.Embedding(9, 5, mask_zero=True)(first))
+    y = L.GroupQueryAttention(4, 4, 2)(y, L.Embedding(9, 6, mask_zero=True)(first))
     y = L.Attention(use_scale=True)([y, L.Embedding(5, 6, mask_zero=True)(second)])
     y = L.AdditiveAttention()([y, L.Embedding(9, 6)(first)])
     model = keras.Model([first, second], L.Dense(3, activation="softmax")(L.GlobalAveragePooling1D()(y)))
