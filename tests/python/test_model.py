@@ -474,7 +474,7 @@ class WhatIsAModel(ModelTest):
             states, model = made(cell)
             self.assertEqual(states, 5)
             self.assertEqual([variable.name for variable in model.variables if variable.name.endswith("/kernel")],
-                             [f"rnn/{name}/kernel" for name in ("lstm_cell", "gru_cell", "lstm_cell_1")])
+                             [f"rnn/stacked_rnn_cells/{name}/kernel" for name in ("lstm_cell", "gru_cell", "lstm_cell_1")])
             self.assertEqual(model.predict(numpy.zeros((3, 5, 2), "float32")).shape, (3, 5, 2))
         for wrong, says in (([], "expected a list of cells"), (3 * three[:1], "a cell is in the list twice")):
             with self.assertRaisesRegex(lockstep.UsageError, says):
