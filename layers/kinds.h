@@ -59,9 +59,9 @@ extern const struct ls_layer_kind ls_layer_conv3d, ls_layer_conv3d_transpose,
 // several; NULL: none.
 struct ls_tensor *ls_call_mask(const struct ls_layer_call *call, size_t position);
 
-// What scores of attention (B,T,S) count: those of queries and of keys that count, masks of steps (B,T)
-// and (B,S), and with `causal` none behind the query. 1 and 0, of a shape that is broadcast to that of
-// the scores; NULL: all.
+// What scores of attention (B,T,S) count: those of queries and of keys that count, masks of steps
+// (B,T) and (B,S), and with `causal` none behind the query. 1 and 0, of a shape that is broadcast
+// to that of the scores; NULL: all.
 struct ls_score_masks {
     struct ls_tensor *query, *value, *key; // NULL: none
     bool causal;

@@ -60,8 +60,8 @@ static enum ls_status add_norm(struct ls_graph *graph, const struct ls_inner_lay
                   : ls_graph_add_spectral_norm(graph, kernel, vector, (uint32_t)iterations);
 }
 
-// Keras writes training=False into each call, which says nothing: it is what the argument is by default,
-// and a model overrides it.
+// Keras writes training=False into each call, which says nothing: it is what the argument is by
+// default, and a model overrides it.
 static enum ls_status build(struct ls_graph *graph, const struct ls_layer_call *call,
                             struct ls_tensor **outputs)
 {

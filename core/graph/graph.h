@@ -108,9 +108,10 @@ struct ls_operation {
 };
 
 // A kernel that a step of training replaces, before its passes, by itself divided by an estimate of
-// its largest singular value: kernel / (v W u^T), where W is the kernel as rows of its last size, and
-// u and v are made by power iterations, v = unit(u W^T), u = unit(v W); u stays for the next step. A
-// kernel of zeros stays, and so does its u. As Keras's SpectralNormalization on TensorFlow and PyTorch.
+// its largest singular value: kernel / (v W u^T), where W is the kernel as rows of its last size,
+// and u and v are made by power iterations, v = unit(u W^T), u = unit(v W); u stays for the next
+// step. A kernel of zeros stays, and so does its u. As Keras's SpectralNormalization on TensorFlow
+// and PyTorch.
 struct ls_spectral_norm {
     uint32_t kernel, vector; // parameters of the graph; vector: (1, last size of the kernel)
     uint32_t iterations;

@@ -264,8 +264,8 @@ static void add_parameters(struct walk *walk, struct ls_keras_store *store, uint
     store->count = layout->parameter_count - store->first;
 }
 
-// SpectralNormalization has the kernel of the layer inside, or its embeddings, among its own variables,
-// too, as its first one.
+// SpectralNormalization has the kernel of the layer inside, or its embeddings, among its own
+// variables, too, as its first one.
 static void add_normalized_kernel(struct walk *walk, uint32_t first, const char *prefix)
 {
     const struct ls_graph *graph = walk->graph;

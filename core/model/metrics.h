@@ -58,8 +58,7 @@ struct ls_metric_set {
         struct ls_count counts; // of others: what the graph has to count
         const struct ls_composed *composed; // of LS_METRIC_COMPOSED
         uint32_t slots[LS_METRIC_SUMS]; // where the count of each of its sums begins
-        double
-            limit; // of LS_METRIC_FBETA beta, of LS_METRIC_R2 the regressors, of LS_METRIC_PRECISION_AT and its like that of the other
+        double limit; // beta of LS_METRIC_FBETA, regressors of LS_METRIC_R2, else that of the other
         uint32_t classes;
         enum ls_metric_average average;
         uint32_t class_count, class_ids[LS_METRIC_CLASS_IDS]; // of LS_METRIC_UNION; 0: all

@@ -530,14 +530,14 @@ enum ls_metric_function {
     LS_METRIC_CLASSES = 5,
     // for each class, C rows: elements with p > threshold and t, p > threshold and not t, t only
     LS_METRIC_EACH_CLASS = 6,
-    // for each column, C rows: sums of t, t^2, (t - p)^2 and 1, by weight, and elements whatever they
-    // weigh
+    // for each column, C rows: sums of t, t^2, (t - p)^2 and 1, by weight, and elements whatever
+    // they weigh
     LS_METRIC_SQUARES = 7,
     // sum over positions of the correlation of p and t along the last dimension (Pearson 1895): the
     // mean of (p - mean) (t - mean) by both deviations; positions
     LS_METRIC_PEARSON = 8,
-    // the same of concordance (Lin 1989): 2 covariance by variance of p + variance of t + (difference
-    // of the means)^2 + 1e-7
+    // the same of concordance (Lin 1989): 2 covariance by variance of p + variance of t +
+    // (difference of the means)^2 + 1e-7
     LS_METRIC_CONCORDANCE = 9,
     LS_METRIC_FUNCTION_COUNT = 10, // grows: a device refuses the numbers that it does not know
 };

@@ -387,7 +387,8 @@ static const struct {
     {"{'loss': {'a': 'mse', 'b': 3}}", LS_COMPILE_LOSS, "loss: expected one of Keras's, got 3"},
     {"{'loss_weights': [1, 'x']}", LS_COMPILE_LOSS, "loss_weights: [1, \"x\"] is not supported"},
     {"{'loss_weights': 2}", LS_COMPILE_LOSS, "loss_weights: 2 is not supported"},
-    {"{'metrics': {'a': ['mae'], 'b': 'MeanRelativeError'}}", LS_COMPILE_METRICS, "'MeanRelativeError' is not"},
+    {"{'metrics': {'a': ['mae'], 'b': 'MeanRelativeError'}}", LS_COMPILE_METRICS,
+     "'MeanRelativeError' is not"},
     {"{'metrics': [{'class_name': 'MeanIoU', 'config': {'name': 'm', 'dtype': 'float32', "
      "'num_classes': 3, 'sparse_y_pred': true}}]}",
      LS_COMPILE_METRICS, "sparse_y_pred"},
@@ -438,14 +439,14 @@ END_TEST
 START_TEST(all_that_is_not_supported_is_said_at_once)
 {
     struct ls_compile_config config;
-    ck_assert_int_eq(
-        read_key("compile_config",
-                 "{'optimizer': " KERAS3(
-                     "optimizers", "SGD",
-                     "'decay': 1, 'mine': true") ", "
-                                                 "'loss': 'dice', 'metrics': ['iou', 'MeanRelativeError']}",
-                 ALL, &config),
-        LS_BAD_INPUT);
+    ck_assert_int_eq(read_key("compile_config",
+                              "{'optimizer': " KERAS3(
+                                  "optimizers", "SGD",
+                                  "'decay': 1, 'mine': true") ", "
+                                                              "'loss': 'dice', 'metrics': ['iou', "
+                                                              "'MeanRelativeError']}",
+                              ALL, &config),
+                     LS_BAD_INPUT);
     ck_assert_int_eq(logged_lines, 5);
     ck_assert_ptr_null(config.optimizer);
 }
