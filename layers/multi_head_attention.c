@@ -208,8 +208,8 @@ static enum ls_status project_heads(struct ls_graph *graph, const struct options
 }
 
 // heads[0] attends to heads[1] and [2] under a mask of scores (B, T or 1, S or 1), which the
-// operation does not know. As in Keras a query without any key has the mean of all values; where the
-// layer has dropout, it has 0.
+// operation does not know. As in Keras a query without any key has the mean of all values; where
+// the layer has dropout, it has 0.
 static enum ls_status attend_masked(struct ls_graph *graph, const struct options *o, bool inference,
                                     struct ls_tensor *const heads[3], struct ls_tensor *mask,
                                     struct ls_tensor **out)
