@@ -225,9 +225,44 @@ static inline float __fdiv_rn(float a, float b)
     return a / b;
 }
 
+static inline float __fmul_rn(float a, float b)
+{
+    return a * b;
+}
+
+static inline float __fadd_rn(float a, float b)
+{
+    return a + b;
+}
+
+static inline double __dmul_rn(double a, double b)
+{
+    return a * b;
+}
+
+static inline double __dadd_rn(double a, double b)
+{
+    return a + b;
+}
+
 static inline float cospif(float x)
 {
     return (float)cos((double)x * 3.14159265358979323846);
+}
+
+static inline double cospi(double x)
+{
+    return cos(x * 3.14159265358979323846);
+}
+
+static inline double sinpi(double x)
+{
+    return sin(x * 3.14159265358979323846);
+}
+
+static inline int __ffs(int value)
+{
+    return __builtin_ffs(value);
 }
 
 using std::max;

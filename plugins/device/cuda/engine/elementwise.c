@@ -111,6 +111,28 @@ int32_t cuda_prepare_elementwise(struct ls_device *device, struct ls_kernel *ker
     return LS_OK;
 }
 
+// ---- Differs: of each element, or of any along the last dimension ----
+
+static int32_t run_differs(struct ls_device *device, const struct ls_kernel *kernel,
+                           const struct cuda_call *launch)
+{
+    struct cuda_arguments a = kernel->arguments;
+    const bool integers = kernel->descs[0].dtype == LS_I32;
+    cuda_fill(kernel, launch, &a);
+    a.labels = integers ? launch->arguments[0] : NULL;
+    return cuda_start(device, cuda_kernel_differs, &a, kernel->items);
+}
+
+int32_t cuda_prepare_differs(struct ls_device *device, struct ls_kernel *kernel,
+                             struct ls_kernel_answer *answer)
+{
+    (void)device;
+    kernel->items = cuda_elements(cuda_output_desc(kernel, 0));
+    kernel->arguments.columns = cuda_elements(cuda_input_desc(kernel, 0)) / kernel->items;
+    kernel->arguments.factor = kernel->request.attributes.offset;
+    return cuda_run_own(kernel, answer, run_differs);
+}
+
 // ---- Convert: plain, or weights of a convolution, or back ----
 
 int32_t cuda_prepare_convert(struct ls_device *device, struct ls_kernel *kernel,

@@ -67,7 +67,7 @@ struct ls_device {
 };
 
 #define CUDA_MAX_ARGUMENTS 16 // of the operations that this device knows
-#define CUDA_LOSS_ARGUMENTS 5 // of a loss with weights: three inputs, sums; and the gradient
+#define CUDA_LOSS_ARGUMENTS 6 // of a loss with a mask: four inputs, sums; and the gradient
 
 // A launch, by addresses.
 struct cuda_call {
@@ -491,10 +491,12 @@ int32_t cuda_fold_run(struct ls_device *device, const struct cuda_fold *plan, vo
     int32_t cuda_prepare_##name(struct ls_device *device, struct ls_kernel *kernel, \
                                 struct ls_kernel_answer *answer);
 CUDA_PREPARE(attention)
+CUDA_PREPARE(augment)
 CUDA_PREPARE(concatenation)
 CUDA_PREPARE(conv2d)
 CUDA_PREPARE(convert)
 CUDA_PREPARE(dense)
+CUDA_PREPARE(differs)
 CUDA_PREPARE(elementwise)
 CUDA_PREPARE(function)
 CUDA_PREPARE(gather)
@@ -510,6 +512,7 @@ CUDA_PREPARE(part)
 CUDA_PREPARE(penalty)
 CUDA_PREPARE(pooling)
 CUDA_PREPARE(prelu)
+CUDA_PREPARE(recurrent)
 CUDA_PREPARE(reduction)
 CUDA_PREPARE(statistics)
 CUDA_PREPARE(transposition)

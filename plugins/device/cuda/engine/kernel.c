@@ -104,6 +104,20 @@ static const struct cuda_operation operations[] = {
     [LS_OP_TRANSPOSE_BACKWARD] = {"transpose_backward", false, true, cuda_prepare_transposition},
     [LS_OP_UPSAMPLE2D] = {"upsample2d", false, true, cuda_prepare_upsampling},
     [LS_OP_UPSAMPLE2D_BACKWARD] = {"upsample2d_backward", false, true, cuda_prepare_upsampling},
+    [LS_OP_RECURRENT] = {"recurrent", false, false, cuda_prepare_recurrent},
+    [LS_OP_RECURRENT_BACKWARD] = {"recurrent_backward", false, true, cuda_prepare_recurrent},
+    [LS_OP_DIFFERS] = {"differs", false, true, cuda_prepare_differs},
+    [LS_OP_POSITION_LOSS] = {"position_loss", false, false, cuda_prepare_losses},
+    [LS_OP_POSITION_LOSS_BACKWARD] = {"position_loss_backward", false, true, cuda_prepare_losses},
+    [LS_OP_RESIZE2D] = {"resize2d", false, true, cuda_prepare_augment},
+    [LS_OP_RESIZE2D_BACKWARD] = {"resize2d_backward", false, true, cuda_prepare_augment},
+    [LS_OP_DRAW] = {"draw", false, true, cuda_prepare_augment},
+    [LS_OP_RESAMPLE] = {"resample", false, true, cuda_prepare_augment},
+    [LS_OP_RESAMPLE_BACKWARD] = {"resample_backward", false, true, cuda_prepare_augment},
+    [LS_OP_RECOLOUR] = {"recolour", false, true, cuda_prepare_augment},
+    [LS_OP_RECOLOUR_BACKWARD] = {"recolour_backward", false, true, cuda_prepare_augment},
+    [LS_OP_ERASE] = {"erase", false, true, cuda_prepare_augment},
+    [LS_OP_ERASE_BACKWARD] = {"erase_backward", false, true, cuda_prepare_augment},
 };
 
 // ---- Checking a request ----

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Our own kernels on a GPU.
 #include "plugins/device/cuda/engine/attention.cuh"
+#include "plugins/device/cuda/engine/augment.cuh"
 #include "plugins/device/cuda/engine/bodies.h"
 #include "plugins/device/cuda/engine/casts.cuh"
 #include "plugins/device/cuda/engine/columns.cuh"
@@ -15,6 +16,7 @@
 #include "plugins/device/cuda/engine/pairs.cuh"
 #include "plugins/device/cuda/engine/pooling.cuh"
 #include "plugins/device/cuda/engine/product.cuh"
+#include "plugins/device/cuda/engine/recurrent.cuh"
 #include "plugins/device/cuda/engine/reduce_body.h"
 #include "plugins/device/cuda/engine/rows.cuh"
 #include "plugins/device/cuda/engine/taps.cuh"

@@ -83,9 +83,10 @@ struct cuda_arguments {
         kernel(guard) /* 1 */ kernel(batch_statistics) /* channels */
 
 // By threads that work together (rows.cuh). name: items
-#define CUDA_ROW_KERNELS(kernel)                        \
-    kernel(softmax) kernel(softmax_backward) /* rows */ \
-        kernel(cross_entropy) /* with its gradient, where the store has a place for it */
+#define CUDA_ROW_KERNELS(kernel)                                                          \
+    kernel(softmax) kernel(softmax_backward) /* rows */                                   \
+        kernel(cross_entropy) /* with its gradient, where the store has a place for it */ \
+        kernel(differs) /* rows: whether an element of a, or of labels, is not `factor` */
 // Items that are pairs, which are added up where somebody asks; the error also with its gradient. name: items
 #define CUDA_PAIR_KERNELS(kernel) kernel(squared_error) kernel(measure) kernel(penalty) /* width */
 
@@ -328,23 +329,36 @@ struct cuda_update {
 };
 
 // Losses with a function, and metrics (losses.cuh).
-enum { cuda_losses_loss, cuda_losses_metric, cuda_losses_bins };
+enum {
+    cuda_losses_loss,
+    cuda_losses_metric,
+    cuda_losses_bins, // of elements, counted
+    cuda_losses_choose, // which bin each item adds to
+    cuda_losses_weigh // bins of what was chosen, with weights
+};
 
 #define CUDA_BINS 4096 // that a block counts at once
 
 struct cuda_losses {
     const float *predictions, *targets; // targets NULL: labels
-    const float *weights; // of examples; NULL: 1
+    const float *weights; // NULL: 1
+    const double *moments; // of a mask of the positions; NULL: there is none
     const int32_t *labels;
     float *gradients; // NULL: nobody asks
+    float *each; // the loss of each position; NULL: nobody asks
+    const float *dy; // of that, with its gradient; NULL: the loss of all is asked for
     float *sums; // of losses; counts
     struct cuda_pairs pairs;
     uint32_t *counts; // (blocks, bins)
+    int32_t *chosen; // the bin of each item, or -1
+    double *parts; // (blocks, bins): sums of weights
     const struct ls_step_record *record;
     int64_t rows, columns; // positions of all examples, and elements of one
     int64_t positions; // of an example
-    int64_t bins;
-    uint32_t blocks; // that count
+    int64_t bins, items; // items: positions, or elements
+    uint32_t blocks; // that count, or have a part of the items
+    uint32_t each_position; // whether a position has a weight; else an example has
+    uint32_t add; // whether gradients are added to
     uint32_t function; // enum ls_loss_function or ls_metric_function
     uint32_t from_logits, count;
     float epsilon, smoothing, threshold;
@@ -495,12 +509,71 @@ struct cuda_casts {
 };
 #define CUDA_CAST_TILE (4 * CUDA_BLOCK) // elements of a block
 
+// Images (augment.cuh): x (B, rows, columns, channels) and y of another size, or factors.
+enum cuda_augment_kernel {
+    cuda_augment_draw,
+    cuda_augment_sample, // resized or transformed, and back
+    cuda_augment_recolour,
+    cuda_augment_erase
+};
+
+struct cuda_augment {
+    struct cuda_store store; // y, dx or factors
+    const float *x; // or dy, where no other image is read
+    const float *dy;
+    const float *factors; // NULL: an image is resized
+    const struct ls_step_record *record;
+    int64_t batch, rows, columns, channels; // of x
+    int64_t to_rows, to_columns; // of y
+    uint32_t function, key, backward;
+    int32_t numbers; // that are drawn for an example
+    int32_t crop[2]; // rows, columns
+    float low, high, other_low, other_high, offset, factor;
+};
+
+// Recurrent layers (recurrent.cuh): B examples, T steps, U units, G gates.
+enum cuda_recurrent_kernel {
+    cuda_recurrent_begin,
+    cuda_recurrent_reset, // of a gated unit that is reset before its product
+    cuda_recurrent_step,
+    cuda_recurrent_begin_backward,
+    cuda_recurrent_step_backward,
+    cuda_recurrent_reset_backward,
+    cuda_recurrent_factor, // what the gradient of w is a product with
+    cuda_recurrent_finish // gradients of the first states
+};
+
+struct cuda_recurrent {
+    const float *p, *b, *start, *mask; // as LS_OP_RECURRENT has them; mask NULL: there is none
+    const float *dy;
+    float *y, *ds;
+    float *h, *c, *shown; // (B,U): states and the output; backward gradients of these
+    float *q; // (B,G U): products of h
+    float *factors; // what products are with, by gate (G,B,U), and of all steps (G,B,T,U)
+    float *reset; // (B,U): the state of a gated unit that is reset before; backward its gradient
+    float *parts; // (G,B,U): gradients of the state through each gate
+    float *before, *gates, *cells, *resets; // saved (B,T,U), gates (B,T,G U); NULL: nobody asks
+    float *d, *dq; // (B,T,G U): gradients of p, and of products; may be the same
+    const struct ls_step_record *record;
+    int64_t batch, steps, units, gate_count, states;
+    int64_t rows; // of y of an example
+    int64_t time; // which step in time it is
+    int64_t row; // of y, that has the output of the step; -1: none
+    uint32_t last; // whether no step follows
+    uint32_t join; // whether `parts` are there
+    uint32_t add; // whether ds is added to
+    uint32_t one_start; // all examples have the same first state
+    uint32_t cell, sequence; // enum ls_recurrent, bits of enum ls_sequence
+    uint32_t activation, recurrent_activation, key;
+    float rate;
+};
+
 // The kernels of a struct of arguments: one, or several by number.
 #define CUDA_FAMILIES(one, several)                                                              \
     one(reduction) one(move) one(concatenation) one(upsampling) one(broadcast) one(fold)         \
         one(function) one(column_sums) one(update) one(multiplication) one(heads) one(attention) \
             one(casts) several(normalization) several(pooling) several(losses) several(taps)     \
-                several(gather) several(layer)
+                several(gather) several(layer) several(augment) several(recurrent)
 
 #ifdef __cplusplus
 extern "C" {

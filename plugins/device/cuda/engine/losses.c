@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Losses that have several functions, with weights of examples, metrics (losses.cuh), and what regularized variables add to losses.
+// Losses that have several functions, with weights or a mask, or one by one for each position, metrics (losses.cuh), and what
+// regularized variables add to losses.
 #include "plugins/device/cuda/engine/internal.h"
 
 #define MOST_BLOCKS 64 // that count side by side
+#define WEIGHING_BLOCKS 264 // two on each of 132 multiprocessors
+#define WEIGHED_ITEMS 1024 // of a part of them, at least
 #define PENALTY_WIDTH 32768 // items that add side by side, four elements each at once
 
 // ---- Losses and metrics ----
@@ -15,6 +18,7 @@ static struct cuda_losses losses_at(const struct ls_kernel *kernel, const struct
     l.targets = labels ? NULL : launch->arguments[1];
     l.labels = labels ? launch->arguments[1] : NULL;
     l.weights = kernel->request.input_count > 2 ? launch->arguments[2] : NULL;
+    l.moments = kernel->request.input_count > 3 ? launch->arguments[3] : NULL;
     l.record = launch->record;
     l.sums = cuda_output(kernel, launch, 0);
     l.gradients = launch->gradient;
@@ -38,11 +42,35 @@ static int32_t run_bins(struct ls_device *device, const struct ls_kernel *kernel
     return cuda_start_losses(device, cuda_losses_bins, &l);
 }
 
+static int32_t run_weighed(struct ls_device *device, const struct ls_kernel *kernel,
+                           const struct cuda_call *launch)
+{
+    struct cuda_losses l = losses_at(kernel, launch);
+    l.parts = launch->scratch;
+    l.chosen = (int32_t *)(void *)((char *)launch->scratch + kernel->sums);
+    const int32_t status = cuda_start_losses(device, cuda_losses_choose, &l);
+    return status ? status : cuda_start_losses(device, cuda_losses_weigh, &l);
+}
+
 static int32_t run_gradient(struct ls_device *device, const struct ls_kernel *kernel,
                             const struct cuda_call *launch)
 {
     struct cuda_losses l = losses_at(kernel, launch);
     l.gradients = cuda_output(kernel, launch, 0);
+    return cuda_start_losses(device, cuda_losses_loss, &l);
+}
+
+// predictions, targets -> y, or with dy -> dpredictions
+static int32_t run_positions(struct ls_device *device, const struct ls_kernel *kernel,
+                             const struct cuda_call *launch)
+{
+    const bool backward = kernel->request.op == LS_OP_POSITION_LOSS_BACKWARD;
+    struct cuda_losses l = losses_at(kernel, launch);
+    l.weights = NULL;
+    l.dy = backward ? launch->arguments[2] : NULL;
+    l.each = backward ? NULL : cuda_output(kernel, launch, 0);
+    l.gradients = backward ? cuda_output(kernel, launch, 0) : NULL;
+    l.add = cuda_accumulates(kernel, 0);
     return cuda_start_losses(device, cuda_losses_loss, &l);
 }
 
@@ -52,16 +80,31 @@ static const char *check_losses(struct ls_kernel *kernel, int64_t count, int64_t
     const uint32_t function = kernel->request.attributes.function;
     const bool metric = kernel->request.op == LS_OP_METRIC;
     const bool labels = cuda_input_desc(kernel, 1)->dtype == LS_I32;
-    if (function >= (metric ? LS_METRIC_CLASSES : LS_LOSS_FUNCTION_COUNT))
+    if (function > (metric ? LS_METRIC_EACH_CLASS : LS_LOSS_VALUES))
         return "it does not know this function";
     if (!metric && labels != (function == LS_LOSS_SPARSE))
         return "labels are for the sparse loss only";
-    if (kernel->request.input_count > (metric ? 2 : 3) ||
-        (kernel->request.input_count > 2 && cuda_input_desc(kernel, 2)->ndims > 1))
-        return "it does not know masks of outputs";
     if (cuda_elements(cuda_input_desc(kernel, 1)) != (labels ? rows : count))
         return "labels are integers, one a position, and targets floats, one a prediction";
     return NULL;
+}
+
+// Counts of elements, or what bins of weights need: with few bins more parts of the items.
+static void prepare_bins(struct ls_kernel *kernel, struct ls_kernel_answer *answer)
+{
+    struct cuda_losses *l = kernel->state;
+    if (l->function != LS_METRIC_CLASSES && kernel->request.input_count == 2) {
+        cuda_scratch(answer, (uint64_t)(l->bins * l->blocks) * sizeof(*l->counts));
+        kernel->run = run_bins;
+        return;
+    }
+    const int64_t tiles = (l->bins + CUDA_BLOCK - 1) / CUDA_BLOCK;
+    const int64_t most = tiles < WEIGHING_BLOCKS ? WEIGHING_BLOCKS / tiles : 1;
+    const int64_t useful = (l->items + WEIGHED_ITEMS - 1) / WEIGHED_ITEMS;
+    l->blocks = (uint32_t)(useful < most ? useful : most);
+    cuda_scratch(answer, (uint64_t)(l->bins * l->blocks) * sizeof(*l->parts));
+    kernel->sums = cuda_scratch(answer, (uint64_t)l->items * sizeof(*l->chosen));
+    kernel->run = run_weighed;
 }
 
 int32_t cuda_prepare_losses(struct ls_device *device, struct ls_kernel *kernel,
@@ -71,7 +114,9 @@ int32_t cuda_prepare_losses(struct ls_device *device, struct ls_kernel *kernel,
     const struct ls_tensor_desc *x = cuda_input_desc(kernel, 0);
     const int64_t count = cuda_elements(x), columns = x->dims[x->ndims - 1];
     const int64_t rows = count / columns, blocks = (count + CUDA_BLOCK - 1) / CUDA_BLOCK;
-    const bool metric = kernel->request.op == LS_OP_METRIC;
+    const uint32_t op = kernel->request.op;
+    const bool metric = op == LS_OP_METRIC;
+    const bool weighted = kernel->request.input_count > 2 && op != LS_OP_POSITION_LOSS_BACKWARD;
     const char *why = check_losses(kernel, count, rows);
     if (why)
         return cuda_unsupported(device, kernel, why);
@@ -82,6 +127,9 @@ int32_t cuda_prepare_losses(struct ls_device *device, struct ls_kernel *kernel,
                               .columns = columns,
                               .positions = metric ? 1 : rows / x->dims[0],
                               .bins = cuda_elements(cuda_output_desc(kernel, 0)),
+                              .items = attributes->function == LS_METRIC_CLASSES ? rows : count,
+                              .each_position =
+                                  metric || (weighted && cuda_input_desc(kernel, 2)->ndims > 1),
                               .blocks = (uint32_t)(blocks < MOST_BLOCKS ? blocks : MOST_BLOCKS),
                               .function = attributes->function,
                               .from_logits = attributes->from_logits,
@@ -90,12 +138,13 @@ int32_t cuda_prepare_losses(struct ls_device *device, struct ls_kernel *kernel,
                               .smoothing = attributes->smoothing,
                               .threshold = attributes->threshold};
     cuda_implementation(answer, "own");
-    if (kernel->request.op == LS_OP_LOSS_BACKWARD)
+    if (op == LS_OP_LOSS_BACKWARD)
         kernel->run = run_gradient;
-    else if (metric && attributes->function >= LS_METRIC_CONFUSION) {
-        cuda_scratch(answer, (uint64_t)l->bins * l->blocks * sizeof(*l->counts));
-        kernel->run = run_bins;
-    } else {
+    else if (op == LS_OP_POSITION_LOSS || op == LS_OP_POSITION_LOSS_BACKWARD)
+        kernel->run = run_positions;
+    else if (metric && attributes->function >= LS_METRIC_CONFUSION)
+        prepare_bins(kernel, answer);
+    else {
         kernel->run = run_pairs;
         return cuda_prepare_pairs(device, kernel, answer);
     }

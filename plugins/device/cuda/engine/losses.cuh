@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The losses of LS_OP_LOSS with their gradients, and the counts of LS_OP_METRIC. Threads side by side have a position, as rows.cuh says;
 // they find out first what its elements share, then go over them once more. Counts of elements are made by blocks in shared memory, each
-// for itself, and added by a kernel behind them.
+// for itself, and added by a kernel behind them. Where items have weights, or bins are many, a kernel says which bin each item adds to, and
+// of another one each thread has a bin, for which it goes over a part of the items in their order: so sums are the same in every run.
 #ifndef LS_DEVICE_CUDA_LOSSES_CUH
 #define LS_DEVICE_CUDA_LOSSES_CUH
 
@@ -194,7 +195,32 @@ __device__ inline bool is_known(const struct cuda_losses &l, int64_t row)
 
 __device__ inline float weight_at(const struct cuda_losses &l, int64_t row)
 {
-    return l.weights ? l.weights[cuda_quotient(row, l.positions)] : 1;
+    if (!l.weights)
+        return 1;
+    return l.weights[l.each_position ? row : cuda_quotient(row, l.positions)];
+}
+
+// The share of the positions that a mask leaves.
+__device__ inline double left_of(const struct cuda_losses &l)
+{
+    return l.moments ? l.moments[0] / l.moments[2] : 1;
+}
+
+// What a loss is multiplied by; 0: it does not count, whatever it is.
+__device__ inline float factor_of(const struct cuda_losses &l, int64_t row)
+{
+    if (!l.moments)
+        return weight_at(l, row);
+    const double left = left_of(l);
+    return left > 0 ? (float)((double)weight_at(l, row) / left) : 0;
+}
+
+// What a gradient is multiplied by.
+__device__ inline float slope_factor(const struct cuda_losses &l, int64_t row, float factor)
+{
+    if (!l.gradients)
+        return 0;
+    return l.dy ? l.dy[row] : l.record->gradient_scale / (float)l.positions * factor;
 }
 
 // Of one class a label is the class, and not the value of the element.
@@ -203,29 +229,44 @@ __device__ inline float target_of(const struct cuda_losses &l, float t)
     return l.function == LS_LOSS_SPARSE && l.columns == 1 ? 1 : t;
 }
 
-// The loss of a position, and its gradient where somebody asks.
+__device__ inline void put_gradient(const struct cuda_losses &l, int64_t i, float value)
+{
+    l.gradients[i] = l.add ? l.gradients[i] + value : value;
+}
+
+// The loss of a position with its factor, and its weight; and its gradient where somebody asks.
 template <bool block>
 __device__ double2 loss(const struct cuda_losses &l, const cuda_row &row)
 {
     const struct shared of = share<block>(l, row);
-    const float weight = weight_at(l, row.index), scale = l.gradients ? l.record->gradient_scale / (float)l.positions * weight : 0;
+    const float factor = l.dy ? 1 : factor_of(l, row.index);
+    const float scale = slope_factor(l, row.index, factor);
     const bool known = is_known(l, row.index);
     float sum = 0;
     each(l, row, [&](int64_t k, float p, float t) {
         const struct part one = part_of(l, of, k, p, target_of(l, t));
         sum += one.loss;
         if (l.gradients && row.inside)
-            l.gradients[row.start + k] = known ? one.slope * scale : NAN;
+            put_gradient(l, row.start + k, factor == 0 ? 0 : known ? one.slope * scale : NAN);
     });
     sum = cuda_row_sum<block>(row, sum);
     if (row.thread || !row.inside)
         return make_double2(0, 0);
-    return make_double2(known ? (double)weight * (double)sum : (double)NAN, 0);
+    if (l.each)
+        l.each[row.index] = known ? sum : NAN;
+    const double loss = known ? (double)factor * (double)sum : (double)NAN;
+    return make_double2(factor == 0 ? 0 : loss, weight_at(l, row.index));
 }
 
+// The last one is how many examples count.
 __device__ inline void end_loss(const struct cuda_losses &l, double2 sum)
 {
-    cuda_put_loss(l.sums, sum, l.positions, l.rows / l.positions);
+    const int64_t examples = l.rows / l.positions;
+    const double weights = l.moments         ? (double)examples * left_of(l)
+                           : l.each_position ? sum.y / (double)l.positions
+                                             : 0;
+    cuda_put_loss(l.sums, make_double2(sum.x, 0), l.positions, examples);
+    l.sums[3] = (float)weights;
 }
 
 // ---- Metrics ----
@@ -254,7 +295,9 @@ __device__ double2 metric(const struct cuda_losses &l, const cuda_row &row)
     found = cuda_row_sum<block>(row, found);
     if (row.thread || !row.inside)
         return make_double2(0, 0);
-    return binary ? make_double2((double)found, (double)l.columns) : make_double2(found < (float)(top ? l.count : 1), 1);
+    const double weight = weight_at(l, row.index), right = found < (float)(top ? l.count : 1);
+    return binary ? make_double2(weight * (double)found, weight * (double)l.columns)
+                  : make_double2(right * weight, weight);
 }
 
 // right, of how many
@@ -264,13 +307,16 @@ __device__ inline void end_metric(const struct cuda_losses &l, double2 sum)
     l.sums[1] = (float)sum.y;
 }
 
+// Of an element; -1: it is counted nowhere.
 __device__ inline int64_t bin_of(const struct cuda_losses &l, int64_t i)
 {
-    const int64_t row = cuda_quotient(i, l.columns);
+    const int64_t row = cuda_quotient(i, l.columns), k = i - row * l.columns;
     const float p = l.predictions[i], last = (float)l.count - 1;
-    const bool is = target_at(l, row, i - row * l.columns) > 0, above = p > l.threshold;
+    const bool is = target_at(l, row, k) > 0, above = p > l.threshold;
     if (l.function == LS_METRIC_CONFUSION)
         return above ? (is ? 0 : 1) : (is ? 2 : 3);
+    if (l.function == LS_METRIC_EACH_CLASS)
+        return above || is ? 3 * k + (above ? (is ? 0 : 1) : 2) : -1;
     return (is ? 0 : l.count) + (int64_t)fminf(fmaxf(ceilf(p * last) - 1, 0), last); // of NaN the first
 }
 
@@ -302,6 +348,67 @@ __device__ inline void add_bins(const struct cuda_losses *l, int64_t bin)
     l->sums[bin] = (float)sum;
 }
 
+// ---- Bins of items with weights ----
+
+// Of a position: the class that is right, and the one with the largest prediction.
+template <bool block>
+__device__ double2 choose_classes(const struct cuda_losses &l, const cuda_row &row)
+{
+    cuda_best target = {-INFINITY, INT64_MAX}, prediction = {-INFINITY, INT64_MAX};
+    each(l, row, [&](int64_t k, float p, float t) {
+        if (k == 0 || t > target.value)
+            target = {t, k};
+        if (k == 0 || p > prediction.value)
+            prediction = {p, k};
+    });
+    target = cuda_row_first_largest<block>(row, target);
+    prediction = cuda_row_first_largest<block>(row, prediction);
+    const int64_t right = l.targets ? target.column : l.labels[row.index];
+    if (row.thread == 0 && row.inside)
+        l.chosen[row.index] =
+            right >= 0 && right < l.columns ? (int32_t)(right * l.columns + prediction.column) : -1;
+    return make_double2(0, 0);
+}
+
+__device__ inline void choose_bin(const struct cuda_losses *l, int64_t i)
+{
+    l->chosen[i] = (int32_t)bin_of(*l, i);
+}
+
+// A block has as many bins as threads, and in turn parts of the items.
+__global__ void __launch_bounds__(CUDA_BLOCK)
+    cuda_weigh_bins(const __grid_constant__ struct cuda_losses l, int64_t tiles)
+{
+    __shared__ int32_t bins[CUDA_BLOCK];
+    __shared__ float weights[CUDA_BLOCK];
+    const int64_t items_of_row = l.items > l.rows ? l.columns : 1;
+    for (int64_t at = blockIdx.x; at < tiles * l.blocks; at += gridDim.x) {
+        const int64_t part = cuda_quotient(at, tiles);
+        const int64_t mine = (at - part * tiles) * CUDA_BLOCK + threadIdx.x;
+        const int64_t end = cuda_quotient(l.items * (part + 1), l.blocks);
+        double sum = 0;
+        for (int64_t i = cuda_quotient(l.items * part, l.blocks); i < end; i += CUDA_BLOCK) {
+            const int64_t item = i + threadIdx.x < end ? i + threadIdx.x : end - 1;
+            __syncthreads();
+            bins[threadIdx.x] = l.chosen[item];
+            weights[threadIdx.x] = weight_at(l, cuda_quotient(item, items_of_row));
+            __syncthreads();
+            for (int64_t k = 0; k < CUDA_BLOCK && i + k < end; k++)
+                sum += bins[k] == mine ? (double)weights[k] : 0;
+        }
+        if (mine < l.bins)
+            l.parts[part * l.bins + mine] = sum;
+    }
+}
+
+__device__ inline void add_parts(const struct cuda_losses *l, int64_t bin)
+{
+    double sum = 0;
+    for (int64_t part = 0; part < l->blocks; part++)
+        sum += l->parts[part * l->bins + bin];
+    l->sums[bin] = (float)sum;
+}
+
 // ---- Launches ----
 
 template <bool block, double2 (*body)(const struct cuda_losses &, const cuda_row &), void (*end)(const struct cuda_losses &, double2)>
@@ -323,9 +430,20 @@ extern "C" unsigned cuda_losses_launch(uint32_t kernel, const struct cuda_losses
         const unsigned error = launch<cuda_count_bins>(dim3(l->blocks), CUDA_BLOCK, stream, *l);
         return error ? error : start<struct cuda_losses, add_bins>(l, l->bins, stream);
     }
+    if (kernel == cuda_losses_weigh) {
+        const int64_t tiles = (l->bins + CUDA_BLOCK - 1) / CUDA_BLOCK, all = tiles * l->blocks;
+        const dim3 blocks((unsigned)(all < most_blocks ? all : most_blocks));
+        const unsigned error = launch<cuda_weigh_bins>(blocks, CUDA_BLOCK, stream, *l, tiles);
+        return error ? error : start<struct cuda_losses, add_parts>(l, l->bins, stream);
+    }
+    if (kernel == cuda_losses_choose && l->function != LS_METRIC_CLASSES)
+        return start<struct cuda_losses, choose_bin>(l, l->items, stream);
     const int32_t across = cuda_row_across(l->columns);
     const dim3 blocks = cuda_pair_blocks(cuda_row_blocks(l->rows, across));
     return for_flag(across == CUDA_BLOCK, [&](auto block) {
+        if (kernel == cuda_losses_choose)
+            return launch<run_positions<block, choose_classes<block>, end_metric>>(
+                blocks, CUDA_BLOCK, stream, *l, across);
         return kernel == cuda_losses_loss
                    ? launch<run_positions<block, loss<block>, end_loss>>(blocks, CUDA_BLOCK, stream, *l, across)
                    : launch<run_positions<block, metric<block>, end_metric>>(blocks, CUDA_BLOCK, stream, *l, across);

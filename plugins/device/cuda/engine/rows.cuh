@@ -164,6 +164,18 @@ __device__ void cuda_row_softmax_backward(const cuda_arguments &a, const cuda_ro
     });
 }
 
+// Integers are in `labels`. A float64 has all of them.
+template <bool block> __device__ void cuda_row_differs(const cuda_arguments &a, const cuda_row &row)
+{
+    float found = 0;
+    for (int64_t k = row.start + row.thread; k < row.start + a.columns; k += row.across)
+        if ((a.labels ? (double)a.labels[k] : (double)cuda_a(&a, k)) != (double)a.factor)
+            found = 1;
+    found = cuda_row_largest<block>(row, found);
+    if (row.thread == 0 && row.inside)
+        cuda_put(&a.store, row.index, found);
+}
+
 // What the loss of a row has as its slope at column k; x: the prediction, p: its probability.
 __device__ inline float cuda_entropy_slope(const cuda_arguments &a, int64_t k, int32_t label, float x, float p)
 {
@@ -326,6 +338,8 @@ __global__ void __launch_bounds__(CUDA_BLOCK, 3)
         cuda_row_softmax<block>(a, row);
     else if constexpr (kernel == cuda_kernel_softmax_backward)
         cuda_row_softmax_backward<block>(a, row);
+    else if constexpr (kernel == cuda_kernel_differs)
+        cuda_row_differs<block>(a, row);
 }
 
 template <uint32_t kernel> unsigned cuda_start_rows(const cuda_arguments *a, int64_t rows, cudaStream_t stream)
