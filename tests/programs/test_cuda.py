@@ -91,26 +91,42 @@ class Double(ProgramTest):
             json.dump({"class_name": "Sequential", "config": {"layers": layers}}, file)
         return "--model=" + path
 
-    def test_recurrent_layers_masks_and_categories_are_refused_by_name(self):
-        lstm = [{"class_name": "InputLayer", "config": {"batch_shape": [None, 7, 3]}}, {"class_name": "LSTM", "config": {"units": 4}},
-                {"class_name": "Dense", "config": {"units": 2}}]
-        masked = [{"class_name": "InputLayer", "config": {"batch_shape": [None, 7], "dtype": "int32"}},
-                  {"class_name": "Embedding", "config": {"input_dim": 9, "output_dim": 4, "mask_zero": True}},
-                  {"class_name": "Dense", "config": {"units": 4, "activation": "softmax"}}]
-        codes = [{"class_name": "InputLayer", "config": {"batch_shape": [None, 7]}},
-                 {"class_name": "CategoryEncoding", "config": {"num_tokens": 9, "output_mode": "count"}},
-                 {"class_name": "Dense", "config": {"units": 2, "activation": "softmax"}}]
+    def test_categories_are_refused_by_name(self):
+        path = os.path.join(self.folder, "codes.json")
+        layers = [{"class_name": "InputLayer", "config": {"batch_shape": [None, 7]}},
+                  {"class_name": "CategoryEncoding", "config": {"num_tokens": 9, "output_mode": "count"}},
+                  {"class_name": "Dense", "config": {"units": 2, "activation": "softmax"}}]
+        with open(path, "w") as file:
+            json.dump({"class_name": "Sequential", "config": {"layers": layers}}, file)
+        options, environment = self.on_double(["--model=" + path, "--dataset=synthetic:shape=7,classes=2,examples=20", "--batch=10", "--epochs=1"], {})
+        self.refused(UNAVAILABLE, "train", "--validation=off", *options, environment=environment,
+                     says=("no kernel for operation counts_of_ids", "use another device"))
+
+    def sequential(self, name, *layers):
+        path = os.path.join(self.folder, name + ".json")
+        with open(path, "w") as file:
+            json.dump({"class_name": "Sequential", "config": {"layers": [{"class_name": kind, "config": config} for kind, config in layers]}}, file)
+        return "--model=" + path
+
+    def test_recurrent_layers_masks_and_augmentation_train_as_on_the_reference_device(self):
         tagger = os.path.join(FIXTURES, "recurrent", "masked-tagger")
-        for layers, operation, data in ((lstm, "lstm", "synthetic:shape=7x3,classes=2,examples=20"),
-                                        (codes, "counts_of_ids", "synthetic:shape=7,classes=2,examples=20"),
-                                        (masked, "differs", f"arrays:x={tagger}-x1.npy,y={tagger}-y.npy")):
-            path = os.path.join(self.folder, operation + ".json")
-            with open(path, "w") as file:
-                json.dump({"class_name": "Sequential", "config": {"layers": layers}}, file)
+        # The layer before the images has weights, so gradients go through all of them.
+        cases = ((True, self.sequential("recurrent", ("InputLayer", {"batch_shape": [None, 7, 3]}),
+                                  ("LSTM", {"units": 4, "return_sequences": True, "recurrent_dropout": 0.25}),
+                                  ("GRU", {"units": 4, "reset_after": False, "go_backwards": True}), ("Dense", {"units": 2})),
+                  "synthetic:shape=7x3,classes=2,examples=24"),
+                 (False, self.sequential("masked", ("InputLayer", {"batch_shape": [None, 7], "dtype": "int32"}),
+                                  ("Embedding", {"input_dim": 9, "output_dim": 4, "mask_zero": True}),
+                                  ("Dense", {"units": 4, "activation": "softmax"})),
+                  f"arrays:x={tagger}-x1.npy,y={tagger}-y.npy"),
+                 (True, self.sequential("images", ("InputLayer", {"batch_shape": [None, 8, 8, 3]}), ("Conv2D", {"filters": 3, "kernel_size": 1}),
+                                  ("RandomFlip", {}), ("RandomRotation", {"factor": 0.1}), ("RandomContrast", {"factor": 0.2}),
+                                  ("RandomErasing", {"factor": 0.9}), ("Resizing", {"height": 6, "width": 5}), ("Flatten", {}), ("Dense", {"units": 2})),
+                  "synthetic:shape=8x8x3,classes=2,examples=24"))
+        for recorded, model, data in cases:  # replicas add up how many steps a mask leaves, within the step
             for replicas in (1, 2):
-                options, environment = self.on_double(["--model=" + path, "--dataset=" + data, "--batch=10", "--epochs=1", f"--replicas={replicas}"], {})
-                self.refused(UNAVAILABLE, "train", "--validation=off", *options, environment=environment,
-                             says=(f"no kernel for operation {operation}", "use another device"))
+                with self.subTest(model=model, replicas=replicas):
+                    self.as_on_the_reference(model, "--dataset=" + data, "--steps=3", f"--replicas={replicas}", recorded=recorded)
 
     def u_net(self):
         """A model that goes down and up again, whose batch normalization is frozen, and a product of two tensors at its end."""
@@ -350,14 +366,14 @@ class Double(ProgramTest):
             with self.subTest(optimizer):
                 self.as_on_the_reference("--steps=3", "--optimizer=" + optimizer)
 
-    def as_on_the_reference(self, *options, delta=LOSS_TOLERANCE, **settings):
+    def as_on_the_reference(self, *options, delta=LOSS_TOLERANCE, recorded=True, **settings):
         """Reports of the fake and of device reference, of the same training, whose losses and weights are the same."""
         if not any(option.startswith("--model") for option in options):
             options += (self.dense(), "--dataset=synthetic")
         options += ("--batch=8", "--validation=off")
         wanted = self.train("--device=reference", "--save-weights=" + self.path("wanted.safetensors"), *options)
         got = self.run_double("--save-weights=" + self.path("got.safetensors"), *options, **settings)
-        self.assertTrue(got["recording"].startswith("recorded "), got["recording"])
+        self.assertEqual(got["recording"].startswith("recorded "), recorded, got["recording"])
         self.assert_close(got["losses"], wanted["losses"], delta)
         self.assert_same_weights("got.safetensors", "wanted.safetensors", WEIGHT_TOLERANCE if delta == LOSS_TOLERANCE else delta)
         return got, wanted

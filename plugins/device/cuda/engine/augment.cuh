@@ -293,15 +293,16 @@ __global__ void __launch_bounds__(CUDA_BLOCK) cuda_recolour(const __grid_constan
 {
     const int64_t pixels = a.rows * a.columns;
     const bool around = a.function == LS_RECOLOUR_AROUND_MEAN;
+    const double each = 1 / (double)pixels; // a division among other numbers would want a stack
     for (int64_t at = blockIdx.x; at < a.batch * a.channels; at += gridDim.x) {
         const int64_t b = cuda_quotient(at, a.channels);
         const int64_t first = b * pixels * a.channels + (at - b * a.channels);
         struct colour f = {(double)a.factors[2 * b], (double)a.factors[2 * b + 1], 0, (double)a.low, (double)a.high};
         double shared = 0; // what each element has of the gradients of all
         if (around)
-            f.mean = channel_sum(first, pixels, a.channels, [&](int64_t i) { return (double)a.x[i]; }) / (double)pixels;
+            f.mean = channel_sum(first, pixels, a.channels, [&](int64_t i) { return (double)a.x[i]; }) * each;
         if (backward && around)
-            shared = (1 - f.scale) / (double)pixels *
+            shared = (1 - f.scale) * each *
                      channel_sum(first, pixels, a.channels, [&](int64_t i) { return goes_through(f, a.x[i]) ? (double)a.dy[i] : 0; });
         for (int64_t k = threadIdx.x; k < pixels; k += CUDA_BLOCK) {
             const int64_t i = first + k * a.channels;

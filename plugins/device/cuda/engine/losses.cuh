@@ -200,19 +200,13 @@ __device__ inline float weight_at(const struct cuda_losses &l, int64_t row)
     return l.weights[l.each_position ? row : cuda_quotient(row, l.positions)];
 }
 
-// The share of the positions that a mask leaves.
-__device__ inline double left_of(const struct cuda_losses &l)
-{
-    return l.moments ? l.moments[0] / l.moments[2] : 1;
-}
-
 // What a loss is multiplied by; 0: it does not count, whatever it is.
 __device__ inline float factor_of(const struct cuda_losses &l, int64_t row)
 {
     if (!l.moments)
         return weight_at(l, row);
-    const double left = left_of(l);
-    return left > 0 ? (float)((double)weight_at(l, row) / left) : 0;
+    const float left = (float)l.moments[0], all = (float)l.moments[2]; // of the positions
+    return left > 0 ? weight_at(l, row) * (all / left) : 0;
 }
 
 // What a gradient is multiplied by.
@@ -262,11 +256,11 @@ __device__ double2 loss(const struct cuda_losses &l, const cuda_row &row)
 __device__ inline void end_loss(const struct cuda_losses &l, double2 sum)
 {
     const int64_t examples = l.rows / l.positions;
-    const double weights = l.moments         ? (double)examples * left_of(l)
-                           : l.each_position ? sum.y / (double)l.positions
-                                             : 0;
     cuda_put_loss(l.sums, make_double2(sum.x, 0), l.positions, examples);
-    l.sums[3] = (float)weights;
+    if (l.moments)
+        l.sums[3] = (float)examples * ((float)l.moments[0] / (float)l.moments[2]);
+    else if (l.each_position)
+        l.sums[3] = (float)(sum.y / (double)l.positions);
 }
 
 // ---- Metrics ----
