@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations on images, by own kernels (augment.cuh): draws, another size, transforms, colours, patches.
+// Operations on images, by own kernels (augment.cuh): draws, another size, transforms, colours,
+// patches.
 #include "plugins/device/cuda/engine/internal.h"
 
 #include "core/plugin/augment.h"

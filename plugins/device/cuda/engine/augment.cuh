@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Images: what is drawn for them, another size, transforms, colours, patches. The arithmetic is that of core/plugin/augment.h, which is
-// no CUDA C++: each operation of a coordinate or a factor is rounded by itself, so nvcc must not make one of a product and a sum.
+// Images: what is drawn for them, another size, transforms, colours, patches. The arithmetic is
+// that of core/plugin/augment.h, which is no CUDA C++: each operation of a coordinate or a factor
+// is rounded by itself, so nvcc must not make one of a product and a sum.
 #ifndef LS_DEVICE_CUDA_AUGMENT_CUH
 #define LS_DEVICE_CUDA_AUGMENT_CUH
 
@@ -8,7 +9,8 @@
 #include "plugins/device/cuda/engine/random_body.h"
 #include "plugins/device/cuda/engine/store_body.h"
 
-namespace augment {
+namespace augment
+{
 
 __device__ inline float times(float a, float b)
 {
@@ -120,7 +122,8 @@ __device__ inline int64_t tap_at(const struct cuda_augment &a, float row, float 
                : -1;
 }
 
-__device__ inline struct taps taps_around(const struct cuda_augment &a, bool mixed, float row, float column)
+__device__ inline struct taps taps_around(const struct cuda_augment &a, bool mixed, float row,
+                                          float column)
 {
     struct taps out = {mixed ? 4 : 1, {-1, -1, -1, -1}, {1, 0, 0, 0}};
     if (!mixed) {
@@ -161,10 +164,12 @@ __device__ inline float resize_at(uint32_t function, int64_t o, int64_t small, i
 }
 
 // Of pixel (row, column) of y of example b.
-__device__ inline struct taps taps_of(const struct cuda_augment &a, int64_t b, int64_t row, int64_t column)
+__device__ inline struct taps taps_of(const struct cuda_augment &a, int64_t b, int64_t row,
+                                      int64_t column)
 {
     if (!a.factors)
-        return taps_around(a, a.function == LS_UPSAMPLE_BILINEAR, resize_at(a.function, row, a.rows, a.to_rows),
+        return taps_around(a, a.function == LS_UPSAMPLE_BILINEAR,
+                           resize_at(a.function, row, a.rows, a.to_rows),
                            resize_at(a.function, column, a.columns, a.to_columns));
     const float *f = a.factors + 8 * b, x = (float)column, y = (float)row;
     const float k = plus(plus(times(f[6], x), times(f[7], y)), 1.0f);
@@ -206,8 +211,11 @@ __device__ inline void sample(const struct cuda_augment *a, int64_t i)
             cuda_put(&a->store, place * a->channels + first + c, sum[c]);
 }
 
-// ---- dy -> dx: a block has as many pixels of dx as threads, and goes over all of dy in their order. Each thread says where one pixel of dy
-// ---- came from; then all of them look at those that came from the block's pixels. No two threads add to one element. ----
+// ---- dy -> dx ----
+
+// A block has as many pixels of dx as threads, and goes over all of dy in order. Each thread says
+// where one pixel of dy came from; then all of them look at those that came from the block's
+// pixels. No two threads add to one element.
 
 __global__ void __launch_bounds__(CUDA_BLOCK)
     cuda_sample_backward(const __grid_constant__ struct cuda_augment a, int64_t tiles)
@@ -215,12 +223,14 @@ __global__ void __launch_bounds__(CUDA_BLOCK)
     __shared__ int32_t at[4][CUDA_BLOCK]; // pixel of the block; -1: another one
     __shared__ float weight[4][CUDA_BLOCK];
     __shared__ unsigned hits[CUDA_BLOCK / 32]; // lanes of a warp
-    const int64_t groups = channel_groups(a), image = a.rows * a.columns, pixels = a.to_rows * a.to_columns;
+    const int64_t groups = channel_groups(a), image = a.rows * a.columns,
+                  pixels = a.to_rows * a.to_columns;
     const int32_t thread = (int32_t)threadIdx.x;
 
     for (int64_t block = blockIdx.x; block < a.batch * tiles * groups; block += gridDim.x) {
         const int64_t place = cuda_quotient(block, groups), b = cuda_quotient(place, tiles);
-        const int64_t first = (place - b * tiles) * CUDA_BLOCK, channel = 4 * (block - place * groups);
+        const int64_t first = (place - b * tiles) * CUDA_BLOCK,
+                      channel = 4 * (block - place * groups);
         double sum[4] = {0, 0, 0, 0};
         for (int64_t start = 0; start < pixels; start += CUDA_BLOCK) {
             const int64_t pixel = start + thread < pixels ? start + thread : pixels - 1;
@@ -230,8 +240,8 @@ __global__ void __launch_bounds__(CUDA_BLOCK)
             __syncthreads(); // those before have been read
 #pragma unroll
             for (int k = 0; k < 4; k++) {
-                const bool here = start + thread < pixels && k < taps.count && taps.at[k] >= first &&
-                                  taps.at[k] < first + CUDA_BLOCK;
+                const bool here = start + thread < pixels && k < taps.count &&
+                                  taps.at[k] >= first && taps.at[k] < first + CUDA_BLOCK;
                 at[k][thread] = here ? (int32_t)(taps.at[k] - first) : -1;
                 weight[k][thread] = taps.weight[k];
                 hit |= here;
@@ -256,7 +266,8 @@ __global__ void __launch_bounds__(CUDA_BLOCK)
 #pragma unroll
         for (int c = 0; c < 4; c++)
             if (first + thread < image && channel + c < a.channels)
-                cuda_put(&a.store, (b * image + first + thread) * a.channels + channel + c, (float)sum[c]);
+                cuda_put(&a.store, (b * image + first + thread) * a.channels + channel + c,
+                         (float)sum[c]);
     }
 }
 
@@ -289,7 +300,8 @@ __device__ inline double channel_sum(int64_t first, int64_t pixels, int64_t chan
 }
 
 template <bool backward>
-__global__ void __launch_bounds__(CUDA_BLOCK) cuda_recolour(const __grid_constant__ struct cuda_augment a)
+__global__ void __launch_bounds__(CUDA_BLOCK)
+    cuda_recolour(const __grid_constant__ struct cuda_augment a)
 {
     const int64_t pixels = a.rows * a.columns;
     const bool around = a.function == LS_RECOLOUR_AROUND_MEAN;
@@ -297,17 +309,23 @@ __global__ void __launch_bounds__(CUDA_BLOCK) cuda_recolour(const __grid_constan
     for (int64_t at = blockIdx.x; at < a.batch * a.channels; at += gridDim.x) {
         const int64_t b = cuda_quotient(at, a.channels);
         const int64_t first = b * pixels * a.channels + (at - b * a.channels);
-        struct colour f = {(double)a.factors[2 * b], (double)a.factors[2 * b + 1], 0, (double)a.low, (double)a.high};
+        struct colour f = {(double)a.factors[2 * b], (double)a.factors[2 * b + 1], 0, (double)a.low,
+                           (double)a.high};
         double shared = 0; // what each element has of the gradients of all
         if (around)
-            f.mean = channel_sum(first, pixels, a.channels, [&](int64_t i) { return (double)a.x[i]; }) * each;
+            f.mean =
+                channel_sum(first, pixels, a.channels, [&](int64_t i) { return (double)a.x[i]; }) *
+                each;
         if (backward && around)
-            shared = (1 - f.scale) * each *
-                     channel_sum(first, pixels, a.channels, [&](int64_t i) { return goes_through(f, a.x[i]) ? (double)a.dy[i] : 0; });
+            shared = (1 - f.scale) * each * channel_sum(first, pixels, a.channels, [&](int64_t i) {
+                         return goes_through(f, a.x[i]) ? (double)a.dy[i] : 0;
+                     });
         for (int64_t k = threadIdx.x; k < pixels; k += CUDA_BLOCK) {
             const int64_t i = first + k * a.channels;
             if (backward) {
-                cuda_put(&a.store, i, (float)((goes_through(f, a.x[i]) ? f.scale * (double)a.dy[i] : 0) + shared));
+                cuda_put(
+                    &a.store, i,
+                    (float)((goes_through(f, a.x[i]) ? f.scale * (double)a.dy[i] : 0) + shared));
                 continue;
             }
             const double y = coloured(f, a.x[i]);
@@ -338,12 +356,15 @@ __device__ inline void erase(const struct cuda_augment *a, int64_t i)
 
 } // namespace augment
 
-extern "C" unsigned cuda_augment_launch(uint32_t kernel, const struct cuda_augment *a, struct CUstream_st *stream)
+extern "C" unsigned cuda_augment_launch(uint32_t kernel, const struct cuda_augment *a,
+                                        struct CUstream_st *stream)
 {
     using namespace augment;
     switch (kernel) {
     case cuda_augment_draw: return start<struct cuda_augment, draw>(a, a->batch, stream);
-    case cuda_augment_erase: return start<struct cuda_augment, erase>(a, a->batch * a->rows * a->columns * a->channels, stream);
+    case cuda_augment_erase:
+        return start<struct cuda_augment, erase>(a, a->batch * a->rows * a->columns * a->channels,
+                                                 stream);
     case cuda_augment_recolour:
         return for_flag(a->backward, [&](auto backward) {
             return start_blocks<cuda_recolour<backward>>(a, a->batch * a->channels, stream);
@@ -351,9 +372,12 @@ extern "C" unsigned cuda_augment_launch(uint32_t kernel, const struct cuda_augme
     default: break;
     }
     if (!a->backward)
-        return start<struct cuda_augment, sample>(a, a->batch * a->to_rows * a->to_columns * channel_groups(*a), stream);
-    const int64_t tiles = (a->rows * a->columns + CUDA_BLOCK - 1) / CUDA_BLOCK, all = a->batch * tiles * channel_groups(*a);
-    return launch<cuda_sample_backward>(dim3((unsigned)(all < most_blocks ? all : most_blocks)), CUDA_BLOCK, stream, *a, tiles);
+        return start<struct cuda_augment, sample>(
+            a, a->batch * a->to_rows * a->to_columns * channel_groups(*a), stream);
+    const int64_t tiles = (a->rows * a->columns + CUDA_BLOCK - 1) / CUDA_BLOCK,
+                  all = a->batch * tiles * channel_groups(*a);
+    return launch<cuda_sample_backward>(dim3((unsigned)(all < most_blocks ? all : most_blocks)),
+                                        CUDA_BLOCK, stream, *a, tiles);
 }
 
 #endif

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Losses that have several functions, with weights or a mask, or one by one for each position, metrics (losses.cuh), and what
-// regularized variables add to losses.
+// Losses that have several functions, with weights or a mask, or one by one for each position,
+// metrics (losses.cuh), and what regularized variables add to losses.
 #include "plugins/device/cuda/engine/internal.h"
 
 #define MOST_BLOCKS 64 // that count side by side

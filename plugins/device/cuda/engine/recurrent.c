@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Recurrent layers: at each step the products by cuBLASLt (product.c), all gates at once, and one own kernel for everything else
-// (recurrent.cuh); two of each for a gated unit that is reset before its product. What is saved is in the order of p, so the gradient
-// of w is one product for all steps. With dropped states each gate has a state of its own, and a product is one of a batch.
+// Recurrent layers: at each step the products by cuBLASLt (product.c), all gates at once, and one
+// own kernel for everything else (recurrent.cuh); two of each for a gated unit that is reset before
+// its product. What is saved is in the order of p, so the gradient of w is one product for all
+// steps. With dropped states each gate has a state of its own, and a product is one of a batch.
 #include "plugins/device/cuda/engine/internal.h"
 
-// What products of a step are: of the gates with the state as it is, and of the one that is reset before; then the gradient of w.
+// Products of a step: of the gates with the state as it is, and of the one that is reset before;
+// then the gradient of w.
 enum { PLAIN, RESET, WEIGHTS, PRODUCTS };
 
 // Parts of the scratch memory. H, C and SHOWN are (B,U), backward the gradients of these.
@@ -13,7 +15,7 @@ enum {
     C,
     SHOWN,
     OF_GATES, // forward: products (B,G U)
-    FACTORS, // forward: what products are with (G,B,U), where that is not the state; backward (G,B,T,U)
+    FACTORS, // what products are with (G,B,U), where that is not the state; backward (G,B,T,U)
     RESET_STATE, // (B,U), and its gradient
     PARTS, // backward: gradients of the state by gate (G,B,U)
     OF_P, // backward: gradients of p, where p's own are added to (B,T,G U)
@@ -220,7 +222,8 @@ static int64_t plain_gates(const struct cuda_recurrent *r)
     return r->cell == LS_RECURRENT_GRU ? 2 : r->gate_count;
 }
 
-// Of a step. w is (U,G U); gates side by side are one product, or a batch of them where each has a state of its own.
+// Of a step. w is (U,G U); gates side by side are one product, or a batch of them where each has a
+// state of its own.
 static struct cuda_product product_of(const struct cuda_recurrent *r, bool backward, int64_t gates)
 {
     const int64_t units = r->units, all = r->gate_count * units;

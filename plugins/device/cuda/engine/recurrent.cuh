@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What recurrent layers compute beside their products, a kernel for all units of all examples at one step. An item is a unit of an
-// example; it reads and writes nothing that another one writes. Formulas: enum ls_recurrent, and device `reference`.
+// What recurrent layers compute beside their products, a kernel for all units of all examples at
+// one step. An item is a unit of an example; it reads and writes nothing that another one writes.
+// Formulas: enum ls_recurrent, and device `reference`.
 #ifndef LS_DEVICE_CUDA_RECURRENT_CUH
 #define LS_DEVICE_CUDA_RECURRENT_CUH
 
@@ -8,7 +9,8 @@
 #include "plugins/device/cuda/engine/random_body.h"
 #include "plugins/device/cuda/engine/store_body.h"
 
-namespace recurrent {
+namespace recurrent
+{
 
 struct place {
     int64_t i, b, u; // b: example, u: unit
@@ -49,7 +51,8 @@ __device__ inline float g_slope(const struct cuda_recurrent &r, float y)
 }
 
 // What the state is multiplied by for gate k.
-__device__ inline float kept(const struct cuda_recurrent &r, uint64_t key, const struct place &at, int64_t k)
+__device__ inline float kept(const struct cuda_recurrent &r, uint64_t key, const struct place &at,
+                             int64_t k)
 {
     return cuda_keep(key, (uint32_t)(k * r.units + at.u), r.rate) ? 1 / (1 - r.rate) : 0;
 }
@@ -95,7 +98,8 @@ __device__ inline float sum_of(const struct cuda_recurrent &r, const struct plac
     return r.p[at.gates + u] + r.q[at.b * r.gate_count * r.units + u + at.u] + r.b[u + at.u];
 }
 
-// The gates z and r of a unit that is reset before its product, in place of their products; and what that product is with.
+// The gates z and r of a unit that is reset before its product, in place of their products; and
+// what that product is with.
 __device__ inline void reset(const struct cuda_recurrent *r, int64_t i)
 {
     const struct place at = place_of(*r, i);
@@ -111,13 +115,15 @@ struct step_result {
 };
 
 // Gates are kept where somebody asks for them.
-__device__ inline void keep_gate(const struct cuda_recurrent &r, const struct place &at, int64_t k, float value)
+__device__ inline void keep_gate(const struct cuda_recurrent &r, const struct place &at, int64_t k,
+                                 float value)
 {
     if (r.gates)
         r.gates[at.gates + k * r.units] = value;
 }
 
-__device__ inline struct step_result lstm(const struct cuda_recurrent &r, const struct place &at, float c)
+__device__ inline struct step_result lstm(const struct cuda_recurrent &r, const struct place &at,
+                                          float c)
 {
     const float in = g(r, sum_of(r, at, 0)), forget = g(r, sum_of(r, at, 1));
     const float made = f(r, sum_of(r, at, 2)), out = g(r, sum_of(r, at, 3));
@@ -129,7 +135,8 @@ __device__ inline struct step_result lstm(const struct cuda_recurrent &r, const 
     return {out * f(r, next), next};
 }
 
-__device__ inline struct step_result gated(const struct cuda_recurrent &r, const struct place &at, float h)
+__device__ inline struct step_result gated(const struct cuda_recurrent &r, const struct place &at,
+                                           float h)
 {
     const bool after = r.cell == LS_RECURRENT_GRU_RESET_AFTER;
     const int64_t row = 3 * r.units;
@@ -137,7 +144,8 @@ __device__ inline struct step_result gated(const struct cuda_recurrent &r, const
     const float z = after ? g(r, sum_of(r, at, 0) + more[0]) : q[0];
     const float by = after ? g(r, sum_of(r, at, 1) + more[r.units]) : q[r.units];
     const float inner = q[2 * r.units] + (after ? more[2 * r.units] : 0);
-    const float made = f(r, r.p[at.gates + 2 * r.units] + r.b[2 * r.units + at.u] + (after ? by : 1) * inner);
+    const float made =
+        f(r, r.p[at.gates + 2 * r.units] + r.b[2 * r.units + at.u] + (after ? by : 1) * inner);
     keep_gate(r, at, 0, z);
     keep_gate(r, at, 1, by);
     keep_gate(r, at, 2, made);
@@ -183,7 +191,9 @@ __device__ inline void step(const struct cuda_recurrent *r, int64_t i)
     }
 }
 
-// ---- Backward: h, c and shown have the gradients of the states, and of the output that a masked step shows ----
+// ---- Backward ----
+
+// h, c and shown have the gradients of the states, and of the output that a masked step shows.
 
 __device__ inline void begin_backward(const struct cuda_recurrent *r, int64_t i)
 {
@@ -196,7 +206,8 @@ __device__ inline void begin_backward(const struct cuda_recurrent *r, int64_t i)
     r->shown[i] = r->sequence & LS_SEQUENCE_ALL ? 0 : dy[0];
 }
 
-// The gradient of the state with what came through the products of the step after this one, where these are a part for each gate.
+// The gradient of the state with what came through the products of the step after this one, where
+// these are a part for each gate.
 __device__ inline float joined(const struct cuda_recurrent &r, const struct place &at)
 {
     float sum = r.h[at.i];
@@ -209,7 +220,8 @@ __device__ inline float joined(const struct cuda_recurrent &r, const struct plac
 }
 
 // Gradients of p and of h w for gate k.
-__device__ inline void put_gate(const struct cuda_recurrent &r, const struct place &at, int64_t k, float d, float dq)
+__device__ inline void put_gate(const struct cuda_recurrent &r, const struct place &at, int64_t k,
+                                float d, float dq)
 {
     r.d[at.gates + k * r.units] = d;
     if (r.dq != r.d)
@@ -217,21 +229,24 @@ __device__ inline void put_gate(const struct cuda_recurrent &r, const struct pla
 }
 
 // What goes past the products to the states before the step.
-__device__ inline struct step_result lstm_backward(const struct cuda_recurrent &r, const struct place &at, float dh, float dc)
+__device__ inline struct step_result lstm_backward(const struct cuda_recurrent &r,
+                                                   const struct place &at, float dh, float dc)
 {
     const float *gate = r.gates + at.gates, c = r.cells[at.position * r.units + at.u];
-    const float in = gate[0], forget = gate[r.units], made = gate[2 * r.units], out = gate[3 * r.units];
+    const float in = gate[0], forget = gate[r.units], made = gate[2 * r.units],
+                out = gate[3 * r.units];
     const float shown = f(r, forget * c + in * made);
     const float more = dc + dh * out * f_slope(r, shown);
-    const float d[4] = {more * made * g_slope(r, in), more * c * g_slope(r, forget), more * in * f_slope(r, made),
-                        dh * shown * g_slope(r, out)};
+    const float d[4] = {more * made * g_slope(r, in), more * c * g_slope(r, forget),
+                        more * in * f_slope(r, made), dh * shown * g_slope(r, out)};
 #pragma unroll
     for (int k = 0; k < 4; k++)
         put_gate(r, at, k, d[k], d[k]);
     return {0, more * forget};
 }
 
-__device__ inline struct step_result gated_backward(const struct cuda_recurrent &r, const struct place &at, float dh)
+__device__ inline struct step_result gated_backward(const struct cuda_recurrent &r,
+                                                    const struct place &at, float dh)
 {
     const float *gate = r.gates + at.gates, h = r.before[at.position * r.units + at.u];
     const float z = gate[0], by = gate[r.units], made = gate[2 * r.units];
@@ -292,9 +307,11 @@ __device__ inline void reset_backward(const struct cuda_recurrent *r, int64_t i)
 // Of one gate at one step: what its product was with. Items are (G,B,T,U).
 __device__ inline void factor(const struct cuda_recurrent *r, int64_t i)
 {
-    const int64_t line = cuda_quotient(i, r->units), u = i - line * r->units, lines = r->batch * r->steps;
+    const int64_t line = cuda_quotient(i, r->units), u = i - line * r->units,
+                  lines = r->batch * r->steps;
     const int64_t k = cuda_quotient(line, lines), position = line - k * lines;
-    const struct place at = {0, cuda_quotient(position, r->steps), u, position, position * r->gate_count * r->units + u};
+    const struct place at = {0, cuda_quotient(position, r->steps), u, position,
+                             position * r->gate_count * r->units + u};
     float x = r->before[position * r->units + u] * kept(*r, at, k);
     if (r->cell == LS_RECURRENT_GRU && k == 2)
         x = is_masked(*r, at) ? 0 : x * r->gates[at.gates + r->units];
@@ -317,7 +334,8 @@ __device__ inline void finish(const struct cuda_recurrent *r, int64_t i)
 
 } // namespace recurrent
 
-extern "C" unsigned cuda_recurrent_launch(uint32_t kernel, const struct cuda_recurrent *r, struct CUstream_st *stream)
+extern "C" unsigned cuda_recurrent_launch(uint32_t kernel, const struct cuda_recurrent *r,
+                                          struct CUstream_st *stream)
 {
     using namespace recurrent;
     const int64_t items = r->batch * r->units;
@@ -325,10 +343,14 @@ extern "C" unsigned cuda_recurrent_launch(uint32_t kernel, const struct cuda_rec
     case cuda_recurrent_begin: return start<struct cuda_recurrent, begin>(r, items, stream);
     case cuda_recurrent_reset: return start<struct cuda_recurrent, reset>(r, items, stream);
     case cuda_recurrent_step: return start<struct cuda_recurrent, step>(r, items, stream);
-    case cuda_recurrent_begin_backward: return start<struct cuda_recurrent, begin_backward>(r, items, stream);
-    case cuda_recurrent_step_backward: return start<struct cuda_recurrent, step_backward>(r, items, stream);
-    case cuda_recurrent_reset_backward: return start<struct cuda_recurrent, reset_backward>(r, items, stream);
-    case cuda_recurrent_factor: return start<struct cuda_recurrent, factor>(r, r->gate_count * r->steps * items, stream);
+    case cuda_recurrent_begin_backward:
+        return start<struct cuda_recurrent, begin_backward>(r, items, stream);
+    case cuda_recurrent_step_backward:
+        return start<struct cuda_recurrent, step_backward>(r, items, stream);
+    case cuda_recurrent_reset_backward:
+        return start<struct cuda_recurrent, reset_backward>(r, items, stream);
+    case cuda_recurrent_factor:
+        return start<struct cuda_recurrent, factor>(r, r->gate_count * r->steps * items, stream);
     case cuda_recurrent_finish: return start<struct cuda_recurrent, finish>(r, items, stream);
     default: return cudaErrorInvalidValue;
     }
