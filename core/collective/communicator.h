@@ -200,6 +200,8 @@ void ls_communicator_end(struct ls_communicator *communicator);
 // Recorded steps. Whether start and wait only put work on streams, so that a device may record
 // them.
 bool ls_communicator_capturable(const struct ls_communicator *communicator);
+// Whether what ranks record is one program of all of them, so that they must record the same.
+bool ls_communicator_records_alike(const struct ls_communicator *communicator);
 // Between on and off starts and waits are being recorded: they count as no runs, and are not
 // settled.
 void ls_communicator_record(struct ls_communicator *communicator, bool on);

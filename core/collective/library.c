@@ -21,11 +21,13 @@ static enum ls_status refuse_memory(const struct ls_communicator_options *option
                                     uint32_t rank)
 {
     const struct ls_collective_interface *algorithm = options->collective->interface;
-    const bool cuda = algorithm->memory_kinds >> LS_MEMORY_CUDA & 1;
+    const char *device = algorithm->memory_kinds >> LS_MEMORY_CUDA & 1     ? "cuda"
+                         : algorithm->memory_kinds >> LS_MEMORY_OPAQUE & 1 ? "pjrt"
+                                                                           : "cpu";
     ls_error(name,
-             "collective %s does not work in the memory that rank %u's buffers lie in; %s, or "
-             "choose another collective",
-             options->collective->name, rank, cuda ? "take --device=cuda" : "take --device=cpu");
+             "collective %s does not work in the memory that rank %u's buffers lie in; take "
+             "--device=%s, or choose another collective",
+             options->collective->name, rank, device);
     return LS_UNAVAILABLE;
 }
 
@@ -62,10 +64,10 @@ static enum ls_status check_alone(const char *name, const struct ls_native_strea
             if (streams[i].family && streams[i].index == streams[k].index &&
                 strncmp(streams[i].identity, streams[k].identity, sizeof(streams[i].identity)) ==
                     0) {
-                ls_error(name,
-                         "rank %u and rank %u are both on GPU %u; use hierarchical-copy, or one "
-                         "replica a GPU",
-                         first_rank + k, first_rank + i, streams[i].index);
+                const bool gpu = streams[i].family == LS_STREAM_CUDA;
+                ls_error(name, "rank %u and rank %u are both on %s %u; use %s, or one replica a %s",
+                         first_rank + k, first_rank + i, gpu ? "GPU" : "device", streams[i].index,
+                         gpu ? "hierarchical-copy" : "central-storage", gpu ? "GPU" : "device");
                 return LS_UNAVAILABLE;
             }
     return LS_OK;
@@ -277,20 +279,28 @@ static uint32_t operation_of(const struct ls_collective_plan *plan)
     return algorithm->operations >> operation & 1 ? operation : LS_ALL_REDUCE;
 }
 
+static bool has_addresses(const struct ls_communicator *communicator)
+{
+    const struct ls_rank_place *place = communicator->place;
+    return !place || ls_device_interface(place->device)->memory_kind != LS_MEMORY_OPAQUE;
+}
+
 enum ls_status ls_library_run(struct ls_collective_plan *plan)
 {
     const struct ls_call_signature *signature = &plan->signature;
     const struct ls_communicator *communicator = plan->communicator;
     const bool halves = plan->widen != NULL;
+    const struct ls_memory buffer = halves ? plan->sent : plan->buffer;
     const struct ls_collective_run run = {
         .struct_size = sizeof(run),
         .operation = operation_of(plan),
         .dtype = halves ? signature->wire : signature->dtype,
         .reduction = signature->reduction,
         .root = signature->root,
-        .buffer = ls_address(halves ? plan->sent : plan->buffer),
+        .buffer = has_addresses(communicator) ? ls_address(buffer) : NULL,
         .count = signature->count,
-        .scratch = signature->operation == LS_ALL_TO_ALL ? ls_address(plan->scratch) : NULL};
+        .scratch = signature->operation == LS_ALL_TO_ALL ? ls_address(plan->scratch) : NULL,
+        .place = buffer};
     plan->number = plan->communicator->given++;
     enum ls_status status = LS_OK;
     if (halves)

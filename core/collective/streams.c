@@ -228,6 +228,11 @@ bool ls_communicator_capturable(const struct ls_communicator *communicator)
                                  : !communicator->transport; // alone
 }
 
+bool ls_communicator_records_alike(const struct ls_communicator *communicator)
+{
+    return communicator->library && communicator->group->algorithm->same_recordings;
+}
+
 void ls_communicator_record(struct ls_communicator *communicator, bool on)
 {
     communicator->recording = on;

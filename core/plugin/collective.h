@@ -168,11 +168,16 @@ struct ls_collective_run {
     uint32_t reduction; // enum ls_reduction; a mean is rounded once
     uint32_t root; // of broadcast and reduce; else 0
     uint32_t reserved;
-    void *buffer; // input when the operation begins, output when it has ended
+    // Input when the operation begins, output when it has ended. NULL in memory of kind
+    // LS_MEMORY_OPAQUE.
+    void *buffer;
     uint64_t count; // elements of the whole buffer, may be 0
     // Of an all-to-all in a device's memory: as long as `buffer`, where anything may be, and the
     // same in all runs of a recording; for libraries that cannot work in place. Else NULL.
     void *scratch;
+    // The same as `buffer`, in memory of every kind. Ask LS_HAS(run, place) first: older hosts end
+    // above.
+    struct ls_memory place;
 };
 
 // The table of a collective plugin: `build_schedule`, or the functions of a native collective.
@@ -197,7 +202,9 @@ struct ls_collective_interface {
     uint32_t scope; // enum ls_transport_scope: the widest it serves
     uint32_t one_rank_a_device; // 1: no two ranks may be on one physical device
     uint32_t capturable; // 1: `run` only puts work on the stream, so that a device may record it
-    uint32_t reserved2; // zero
+    // 1: what ranks record is one program of all of them, so they must record the same. The host
+    // then records no step in which their shares of the batch differ. 0: each has its own.
+    uint32_t same_recordings;
     uint64_t state_bytes; // of struct ls_collective
 
     // Opens all ranks of this process; collectives[i], which is zeroed, becomes that of members[i].

@@ -222,7 +222,9 @@ struct ls_segment_request {
 struct ls_event; // each plugin's own
 struct ls_recording; // each plugin's own
 
-enum ls_stream_family { LS_STREAM_NONE = 0, LS_STREAM_CUDA = 1 }; // CUDA: native is a cudaStream_t
+// CUDA: `native` is a cudaStream_t. PJRT: it is what device `pjrt` lets collectives do (struct
+// pjrt_stream of its team.h).
+enum ls_stream_family { LS_STREAM_NONE = 0, LS_STREAM_CUDA = 1, LS_STREAM_PJRT = 2 };
 
 // A stream as the libraries of its family know it, and its device.
 struct ls_native_stream {
