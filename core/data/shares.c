@@ -80,6 +80,11 @@ void ls_share(const struct ls_shares *shares, uint64_t count, uint32_t blocks, u
     *offset += first;
 }
 
+bool ls_shares_are_even(const struct ls_shares *shares, uint64_t count)
+{
+    return !shares->group_count && !shares->shards && count % shares->world == 0;
+}
+
 void ls_share_block(const struct ls_shares *shares, uint64_t count, uint32_t blocks, uint32_t rank,
                     uint32_t index, uint64_t *offset, uint64_t *size)
 {

@@ -312,6 +312,7 @@ static void describe(const struct ls_stream *stream, uint32_t local, uint32_t sl
         .block_counts = blocks ? counts : NULL,
         .block_offsets = blocks ? stream->run_offsets + first_run : NULL,
         .global_count = position->count,
+        .even = ls_shares_are_even(&stream->options.shares, position->count),
         .epoch = position->epoch,
         .step = position->step,
         .dataset = stream->dataset,

@@ -67,6 +67,7 @@ struct ls_batch {
     uint64_t count; // examples of this share; may be 0
     uint64_t global_count; // examples of the global batch
     uint64_t example_offset; // position of the share in the global batch
+    bool even; // all ranks have as many examples
     uint64_t epoch; // from 1
     uint64_t step; // within the epoch, or within the part of it in this stream, from 0
     const struct ls_dataset *dataset; // whose fields follow
@@ -87,6 +88,8 @@ struct ls_stream;
 // blocks there are. Nothing else divides a batch among replicas. [any thread]
 void ls_share(const struct ls_shares *shares, uint64_t count, uint32_t blocks, uint32_t rank,
               uint64_t *offset, uint64_t *size);
+// Whether all ranks have as many examples of such a batch. [any thread]
+bool ls_shares_are_even(const struct ls_shares *shares, uint64_t count);
 // Block `index` of it. [any thread]
 void ls_share_block(const struct ls_shares *shares, uint64_t count, uint32_t blocks, uint32_t rank,
                     uint32_t index, uint64_t *offset, uint64_t *size);

@@ -107,18 +107,20 @@ enum ls_status ls_capture_run(struct ls_replica *replica, struct ls_capture *cap
 
 // ---- Steps ----
 
-void ls_recorder_begin_step(struct ls_replica *replica, uint64_t global_count, bool together)
+void ls_recorder_begin_step(struct ls_replica *replica, uint64_t global_count,
+                            enum ls_step_recording recording)
 {
     struct ls_recorder *recorder = &replica->recorder;
+    const bool whole = recording == LS_RECORD_WHOLE;
     uint32_t kind = 0;
-    while (together && kind < LS_STEP_KINDS && recorder->kinds[kind] &&
+    while (whole && kind < LS_STEP_KINDS && recorder->kinds[kind] &&
            recorder->kinds[kind] != global_count)
         kind++;
     recorder->replays = 0;
-    recorder->together = together;
-    recorder->another_kind = kind == LS_STEP_KINDS;
-    recorder->kind = recorder->another_kind ? 0 : kind;
-    if (together && !recorder->another_kind)
+    recorder->together = recording != LS_RECORD_PARTS;
+    recorder->as_it_is = recording == LS_RECORD_NOTHING || kind == LS_STEP_KINDS;
+    recorder->kind = recorder->as_it_is ? 0 : kind;
+    if (whole && !recorder->as_it_is)
         recorder->kinds[kind] = global_count;
 }
 

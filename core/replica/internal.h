@@ -45,7 +45,8 @@ struct ls_replica_program {
 
 struct ls_recorder {
     const char *refusal; // why nothing is recorded; NULL: nothing is against it
-    bool together; // the step under way is recorded as one, so that nothing within it is by itself
+    bool
+        together; // nothing within the step under way is recorded by itself: all of it is, or nothing
     bool whole; // the last step was one section
     // Steps that are recorded together: the size of the global batch, of each kind, and the kind of
     // this step. All replicas see the same sizes, while their own shares may fall together: a share
@@ -53,7 +54,8 @@ struct ls_recorder {
     // only. What they do together they must record together.
     uint64_t kinds[LS_STEP_KINDS];
     uint32_t kind;
-    bool another_kind; // one more than there are: this step runs as it is
+    bool
+        as_it_is; // this step is not recorded: it may not be, or is of one kind more than there are
     uint32_t replays, parts; // in this step so far; the most in one
 };
 
@@ -151,9 +153,9 @@ struct ls_replica {
 // Whether the device records, and the user has not said that it should not. After the device was
 // opened.
 void ls_recorder_init(struct ls_replica *replica, const struct ls_host *host);
-// A step of training begins; `together`: with what replicas do with each other it is recorded as
-// one.
-void ls_recorder_begin_step(struct ls_replica *replica, uint64_t global_count, bool together);
+// A step of training begins.
+void ls_recorder_begin_step(struct ls_replica *replica, uint64_t global_count,
+                            enum ls_step_recording recording);
 void ls_captures_release(struct ls_replica *replica, struct ls_capture *captures, uint32_t count);
 
 #endif

@@ -278,7 +278,7 @@ void ls_replica_add_counts(const struct ls_replica *replica, double *sums)
 // ---- A step ----
 
 void ls_replica_begin_step(struct ls_replica *replica, const struct ls_replica_batch *batch,
-                           uint64_t step, double learning_rate, bool together)
+                           uint64_t step, double learning_rate, enum ls_step_recording recording)
 {
     struct ls_step_record *record = &replica->host_record;
     const double scale = (double)replica->scale.scale; // 1: none
@@ -293,7 +293,7 @@ void ls_replica_begin_step(struct ls_replica *replica, const struct ls_replica_b
     replica->counts_whole = false;
     for (uint32_t i = 0; i < replica->graph->count_slots; i++)
         replica->found_before[i] = 0;
-    ls_recorder_begin_step(replica, batch->global_count, together);
+    ls_recorder_begin_step(replica, batch->global_count, recording);
 }
 
 uint32_t ls_replica_block_count(const struct ls_replica *replica)
@@ -372,13 +372,13 @@ enum ls_status ls_replica_begin_block(struct ls_replica *replica,
         .walk = replica->slots[LS_HELD_PARAMETERS].count ? &replica->walks[0] : NULL,
         .walk_starts = entry->walk_starts,
         .walk_needs = entry->walk_needs,
-        .captures = recorder->another_kind ? NULL : captures,
+        .captures = recorder->as_it_is ? NULL : captures,
         .block = index,
         .first = index == 0,
         .last = last,
         .own = last && block.global_count == 0,
         .timed = replica->timing,
-        .replays = !recorder->another_kind && captures->recordings[replica->set],
+        .replays = !recorder->as_it_is && captures->recordings[replica->set],
     };
     replica->host_record.example_offset = block.example_offset;
     replica->host_record.share_weight = all > 0 ? (float)((double)block.count / all) : 0;

@@ -88,6 +88,7 @@ struct ls_replica_batch {
     uint64_t count; // may be 0
     uint64_t global_count; // by which gradients are divided; 0 with `count` 0: by the own share
     uint64_t example_offset; // in the global batch
+    bool even; // all replicas have as many examples as this one
     uint32_t bytes; // bit i: input i comes as bytes, else in the type of the graph's input
     // All in host memory, one example after the other.
     const void *inputs[LS_REPLICA_INPUTS]; // in the order of the graph's inputs
@@ -96,6 +97,13 @@ struct ls_replica_batch {
     // By block of the share: how many examples it has, and where the first is in the global batch.
     // NULL: the share is contiguous there, and is cut evenly.
     const uint64_t *block_counts, *block_offsets;
+};
+
+// What of a step is recorded, where the device records.
+enum ls_step_recording {
+    LS_RECORD_PARTS, // each by itself
+    LS_RECORD_WHOLE, // all of it, with what replicas do together
+    LS_RECORD_NOTHING,
 };
 
 struct ls_replica;
@@ -181,9 +189,8 @@ struct ls_pass {
     bool replays; // its kernels have no times of their own
 };
 
-// `together`: it is to be recorded with what replicas do with each other, as one.
 void ls_replica_begin_step(struct ls_replica *replica, const struct ls_replica_batch *batch,
-                           uint64_t step, double learning_rate, bool together);
+                           uint64_t step, double learning_rate, enum ls_step_recording recording);
 // Before a step: normalizes the kernels that the graph says (struct ls_spectral_norm), on the host.
 // Every replica does the same with the same values, so that they stay equal to the bit. Parameters
 // that a kernel reads a copy of must be refreshed. The replica must hold them whole.

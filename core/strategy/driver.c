@@ -494,9 +494,11 @@ enum ls_status ls_driver_attach(struct ls_driver *driver, struct ls_replica *con
     driver->defers = !status && !driver->options.shards && may_defer(driver);
     driver->capturable = driver->defers && !driver->ops->begin_step &&
                          !driver->ops->parameters_needed && !driver->total_communicators;
-    for (uint32_t i = 0; driver->communicators && i < driver->count; i++)
+    for (uint32_t i = 0; driver->communicators && i < driver->count; i++) {
         driver->capturable =
             driver->capturable && ls_communicator_capturable(driver->communicators[i]);
+        driver->records_alike = ls_communicator_records_alike(driver->communicators[i]);
+    }
     return status;
 }
 

@@ -146,7 +146,8 @@ struct ls_driver {
     uint64_t epoch, tally_epoch; // under way; that `tally` is of
     double *tally; // over all workers, as servers have it; NULL: there are none
     bool defers; // devices work on while the host does
-    bool capturable; // a step may be recorded whole
+    bool capturable; // a step may be recorded whole,
+    bool records_alike; // and only where the shares of all replicas are equal
 };
 
 static inline struct ls_driver *ls_driver_of(const struct ls_strategy_host *table)

@@ -421,8 +421,17 @@ static enum ls_status normalize_kernels(struct ls_driver_member *member)
     return status;
 }
 
+// What replicas record may have to be the same.
+static enum ls_step_recording recording_of(const struct ls_driver *driver,
+                                           const struct ls_replica_batch *batch)
+{
+    if (!driver->capturable)
+        return LS_RECORD_PARTS;
+    return driver->records_alike && !batch->even ? LS_RECORD_NOTHING : LS_RECORD_WHOLE;
+}
+
 static enum ls_status begin(struct ls_driver_member *member, const struct ls_replica_batch *batch,
-                            uint64_t step, double learning_rate, bool together)
+                            uint64_t step, double learning_rate, enum ls_step_recording recording)
 {
     struct ls_driver *driver = member->driver;
     enum ls_status status = LS_OK;
@@ -456,7 +465,7 @@ static enum ls_status begin(struct ls_driver_member *member, const struct ls_rep
     if (!status)
         status = refresh(member);
     if (!status)
-        ls_replica_begin_step(member->replica, &member->batch, step, learning_rate, together);
+        ls_replica_begin_step(member->replica, &member->batch, step, learning_rate, recording);
     return status;
 }
 
@@ -777,7 +786,7 @@ enum ls_status ls_driver_step(struct ls_driver *driver, uint32_t index,
     struct ls_driver_member *member = &driver->members[index];
     const struct ls_pass *pass = &member->pass;
     const uint32_t blocks = ls_replica_block_count(member->replica);
-    enum ls_status status = begin(member, batch, step, learning_rate, driver->capturable);
+    enum ls_status status = begin(member, batch, step, learning_rate, recording_of(driver, batch));
     for (uint32_t block = 0; !status && block < blocks; block++) {
         status = begin_block(member, block, stop);
         if (status)
@@ -808,7 +817,7 @@ enum ls_status ls_driver_forward(struct ls_driver *driver, uint32_t index,
                                  double learning_rate)
 {
     struct ls_driver_member *member = &driver->members[index];
-    enum ls_status status = begin(member, batch, step, learning_rate, false);
+    enum ls_status status = begin(member, batch, step, learning_rate, LS_RECORD_PARTS);
     if (!status)
         status = begin_block(member, 0, false);
     if (!status)

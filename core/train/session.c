@@ -492,6 +492,7 @@ enum ls_status ls_session_next(struct ls_session *session, uint32_t index,
     *out = (struct ls_replica_batch){.count = batch.count,
                                      .global_count = batch.global_count,
                                      .example_offset = batch.example_offset,
+                                     .even = batch.even,
                                      .block_counts = batch.block_counts,
                                      .block_offsets = batch.block_offsets};
     for (uint32_t i = 0, inputs = 0, labels = 0; i < batch.dataset->field_count; i++) {
