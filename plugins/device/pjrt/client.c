@@ -20,6 +20,8 @@ struct program {
     struct program *next;
     struct PJRT_LoadedExecutable *executable;
     size_t length;
+    uint32_t device_count; // that run it together; 0: any device alone
+    uint32_t *devices; // behind the text
     char text[];
 };
 
@@ -289,64 +291,198 @@ const struct pjrt_client_info *pjrt_client_describe(const struct pjrt_client *cl
     return &client->info;
 }
 
+// ---- What the compiler is told: a serialized CompileOptionsProto ----
+
+enum { MOST_OPTIONS = 64 + 20 * PJRT_MOST_TOGETHER };
+
+struct options {
+    size_t length;
+    unsigned char bytes[MOST_OPTIONS];
+};
+
+static void put_number(struct options *options, uint64_t number)
+{
+    for (; number > 127; number >>= 7)
+        options->bytes[options->length++] = (unsigned char)(number | 128);
+    options->bytes[options->length++] = (unsigned char)number;
+}
+
+static void put_field(struct options *options, uint32_t field, int64_t number)
+{
+    put_number(options, field << 3);
+    put_number(options, (uint64_t)number);
+}
+
+// A field that consists of others.
+static void put_fields(struct options *options, uint32_t field, const struct options *fields)
+{
+    put_number(options, field << 3 | 2);
+    put_number(options, fields->length);
+    memcpy(options->bytes + options->length, fields->bytes, fields->length);
+    options->length += fields->length;
+}
+
+static int32_t device_id(const struct pjrt_caller *caller, PJRT_Device *device, int *out)
+{
+    const PJRT_Api *api = caller->client->api;
+    ARGUMENTS(PJRT_Device_GetDescription, .device = device);
+    int32_t status =
+        judge(caller->host, api, api->PJRT_Device_GetDescription(&args), "its description");
+    if (status)
+        return status;
+    PJRT_DeviceDescription_Id_Args id = {.struct_size = PJRT_DeviceDescription_Id_Args_STRUCT_SIZE,
+                                         .device_description = args.device_description};
+    status = judge(caller->host, api, api->PJRT_DeviceDescription_Id(&id), "its number");
+    *out = id.id;
+    return status;
+}
+
+// A DeviceAssignmentProto: replica_count (1), computation_count (2), computation_devices (3), of
+// which each has replica_device_ids (1).
+static int32_t write_assignment(const struct pjrt_caller *caller, const struct program *program,
+                                struct options *out)
+{
+    struct options ids = {.length = 0}, devices = {.length = 0};
+    int32_t status = LS_OK;
+    for (uint32_t i = 0; !status && i < program->device_count; i++) {
+        int id = 0;
+        status = device_id(caller, caller->client->devices[program->devices[i]], &id);
+        put_number(&ids, (uint64_t)id);
+    }
+    put_fields(&devices, 1, &ids);
+    put_field(out, 1, program->device_count);
+    put_field(out, 2, 1);
+    put_fields(out, 3, &devices);
+    return status;
+}
+
+// executable_build_options (3) with device_ordinal (1), num_replicas (4), num_partitions (5) and
+// device_assignment (9); compile_portable_executable (4) for what any device can run.
+static int32_t write_options(const struct pjrt_caller *caller, const struct program *program,
+                             struct options *out)
+{
+    struct options build = {.length = 0}, assignment = {.length = 0};
+    int32_t status = LS_OK;
+    put_field(&build, 1, -1);
+    put_field(&build, 4, program->device_count ? program->device_count : 1);
+    put_field(&build, 5, 1);
+    if (program->device_count)
+        status = write_assignment(caller, program, &assignment);
+    if (program->device_count)
+        put_fields(&build, 9, &assignment);
+    put_fields(out, 3, &build);
+    if (!program->device_count)
+        put_field(out, 4, 1);
+    return status;
+}
+
 // ---- Programs ----
 
-// A serialized CompileOptionsProto: executable_build_options (3) with device_ordinal (1) -1,
-// num_replicas (4) 1 and num_partitions (5) 1; compile_portable_executable (4) true, so that every
-// device can run it.
-static const unsigned char compile_options[] = {0x1a, 15,   0x08, 0xff, 0xff, 0xff, 0xff,
-                                                0xff, 0xff, 0xff, 0xff, 0xff, 0x01, 0x20,
-                                                0x01, 0x28, 0x01, 0x20, 0x01};
+// Lists of arguments go to devices in the order that the program says.
+static int32_t check_order(const struct pjrt_caller *caller, const char *what,
+                           const struct program *program)
+{
+    const struct pjrt_client *client = caller->client;
+    ARGUMENTS(PJRT_LoadedExecutable_AddressableDevices, .executable = program->executable);
+    if (!program->device_count)
+        return LS_OK;
+    const int32_t status =
+        judge(caller->host, client->api,
+              client->api->PJRT_LoadedExecutable_AddressableDevices(&args), what);
+    bool same = args.num_addressable_devices == program->device_count;
+    for (uint32_t i = 0; !status && same && i < program->device_count; i++)
+        same = args.addressable_devices[i] == client->devices[program->devices[i]];
+    return status || same ? status
+                          : ls_host_fail(caller->host, LS_FAILED,
+                                         "%s: the plugin places its %u replicas on other devices "
+                                         "than it was asked to",
+                                         what, program->device_count);
+}
+
+static bool is_program(const struct program *program, const char *text, size_t length,
+                       const uint32_t *devices, uint32_t device_count)
+{
+    return program->length == length && program->device_count == device_count &&
+           memcmp(program->text, text, length) == 0 &&
+           (!device_count ||
+            memcmp(program->devices, devices, device_count * sizeof(*devices)) == 0);
+}
 
 static struct program *find_program(const struct pjrt_client *client, const char *text,
-                                    size_t length)
+                                    size_t length, const uint32_t *devices, uint32_t device_count)
 {
     struct program *program = client->programs;
-    while (program && (program->length != length || memcmp(program->text, text, length) != 0))
+    while (program && !is_program(program, text, length, devices, device_count))
         program = program->next;
     return program;
 }
 
-static int32_t compile(const struct pjrt_caller *caller, const char *about, const char *text,
-                       size_t length, struct program **out)
+static struct program *create_program(const char *text, size_t length, const uint32_t *devices,
+                                      uint32_t device_count)
 {
-    struct pjrt_client *client = caller->client;
     struct program *program = malloc(sizeof(*program) + length + 1);
-    char what[200];
-    if (!program)
-        return ls_host_fail(caller->host, LS_OUT_OF_MEMORY, "no memory for a program");
+    uint32_t *copy = malloc((device_count + 1) * sizeof(*copy));
+    if (!program || !copy) {
+        free(program);
+        free(copy);
+        return NULL;
+    }
+    *program = (struct program){.length = length, .device_count = device_count, .devices = copy};
     memcpy(program->text, text, length);
     program->text[length] = '\0';
-    program->length = length;
+    if (device_count)
+        memcpy(copy, devices, device_count * sizeof(*copy));
+    return program;
+}
+
+static int32_t compile(const struct pjrt_caller *caller, const char *what, struct program *program)
+{
+    struct pjrt_client *client = caller->client;
     const PJRT_Program source = {.struct_size = PJRT_Program_STRUCT_SIZE,
                                  .code = program->text,
-                                 .code_size = length,
+                                 .code_size = program->length,
                                  .format = "mlir",
                                  .format_size = 4};
+    struct options options = {.bytes = {0}};
+    int32_t status = write_options(caller, program, &options);
     ARGUMENTS(PJRT_Client_Compile, .client = client->client, .program = &source,
-              .compile_options = (const char *)compile_options,
-              .compile_options_size = sizeof(compile_options));
+              .compile_options = (const char *)options.bytes,
+              .compile_options_size = options.length);
+    if (!status)
+        status = judge(caller->host, client->api, client->api->PJRT_Client_Compile(&args), what);
+    program->executable = args.executable;
+    return status ? status : check_order(caller, what, program);
+}
+
+static int32_t compile_new(const struct pjrt_caller *caller, const char *about, const char *text,
+                           size_t length, const uint32_t *devices, uint32_t device_count,
+                           struct program **out)
+{
+    char what[200];
+    struct program *program = create_program(text, length, devices, device_count);
+    if (!program)
+        return ls_host_fail(caller->host, LS_OUT_OF_MEMORY, "no memory for a program");
     snprintf(what, sizeof(what), "%s: cannot be compiled", about);
-    const int32_t status =
-        judge(caller->host, client->api, client->api->PJRT_Client_Compile(&args), what);
+    const int32_t status = compile(caller, what, program);
     if (status) {
+        free(program->devices);
         free(program);
         return status;
     }
-    program->executable = args.executable;
     *out = program;
     return LS_OK;
 }
 
 int32_t pjrt_compile(const struct pjrt_caller *caller, const char *about, const char *text,
-                     size_t length, struct PJRT_LoadedExecutable **out)
+                     size_t length, const uint32_t *devices, uint32_t device_count,
+                     struct PJRT_LoadedExecutable **out)
 {
     struct pjrt_client *client = caller->client;
     int32_t status = LS_OK;
     pthread_mutex_lock(&client->lock);
-    struct program *program = find_program(client, text, length);
+    struct program *program = find_program(client, text, length, devices, device_count);
     if (!program) {
-        status = compile(caller, about, text, length, &program);
+        status = compile_new(caller, about, text, length, devices, device_count, &program);
         if (!status) {
             program->next = client->programs;
             client->programs = program;
@@ -432,4 +568,46 @@ int32_t pjrt_execute(const struct pjrt_caller *caller, const char *about,
     const int32_t status =
         judge(caller->host, client->api, client->api->PJRT_LoadedExecutable_Execute(&args), about);
     return status || !done[0] ? status : await(caller, done[0], about);
+}
+
+// Waits for all devices; only the first failure is told.
+static int32_t await_all(const struct pjrt_caller *caller, const char *about,
+                         const uint32_t *devices, uint32_t device_count, PJRT_Event *const *done)
+{
+    const PJRT_Api *api = caller->client->api;
+    struct pjrt_caller each = *caller;
+    int32_t status = LS_OK;
+    for (uint32_t i = 0; i < device_count; i++) {
+        each.device = devices[i];
+        if (!status) {
+            status = done[i] ? await(&each, done[i], about) : LS_OK;
+            continue;
+        }
+        ARGUMENTS(PJRT_Event_Destroy, .event = done[i]);
+        PJRT_Error *error = done[i] ? api->PJRT_Event_Destroy(&args) : NULL;
+        if (error) {
+            PJRT_Error_Destroy_Args destroy = {.struct_size = PJRT_Error_Destroy_Args_STRUCT_SIZE,
+                                               .error = error};
+            api->PJRT_Error_Destroy(&destroy);
+        }
+    }
+    return status;
+}
+
+int32_t pjrt_execute_together(const struct pjrt_caller *caller, const char *about,
+                              struct PJRT_LoadedExecutable *program, const uint32_t *devices,
+                              uint32_t device_count,
+                              struct PJRT_Buffer *const *const *argument_lists,
+                              size_t argument_count, struct PJRT_Buffer **const *result_lists)
+{
+    const PJRT_Api *api = caller->client->api;
+    PJRT_ExecuteOptions options = {.struct_size = PJRT_ExecuteOptions_STRUCT_SIZE};
+    PJRT_Event *done[PJRT_MOST_TOGETHER] = {NULL};
+    ARGUMENTS(PJRT_LoadedExecutable_Execute, .executable = program, .options = &options,
+              .argument_lists = argument_lists, .num_devices = device_count,
+              .num_args = argument_count, .output_lists = result_lists,
+              .device_complete_events = done);
+    const int32_t status =
+        judge(caller->host, api, api->PJRT_LoadedExecutable_Execute(&args), about);
+    return status ? status : await_all(caller, about, devices, device_count, done);
 }

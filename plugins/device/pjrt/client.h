@@ -12,6 +12,8 @@ struct PJRT_LoadedExecutable;
 
 struct pjrt_client;
 
+#define PJRT_MOST_TOGETHER 256 // devices that run a program together
+
 struct pjrt_client_info {
     uint32_t devices; // that this process can use
     char text[128]; // "cpu (PJRT 0.115)"
@@ -31,10 +33,12 @@ struct pjrt_caller {
     uint64_t deadline_ns; // of one wait; 0: no limit
 };
 
-// Compiles StableHLO text for one device; any device of the client can run it. `about` names it in
+// Compiles StableHLO text. With `device_count` devices (below info.devices, all different) a replica
+// of it runs on each of these, together; with 0 it runs alone, on any device. `about` names it in
 // messages. The client keeps each program, so the same text is compiled once. [any thread]
 int32_t pjrt_compile(const struct pjrt_caller *caller, const char *about, const char *text,
-                     size_t length, struct PJRT_LoadedExecutable **out);
+                     size_t length, const uint32_t *devices, uint32_t device_count,
+                     struct PJRT_LoadedExecutable **out);
 
 // A flat buffer of `count` elements of `type` (enum ls_dtype) with a copy of `data`.
 int32_t pjrt_upload(const struct pjrt_caller *caller, const void *data, uint32_t type,
@@ -48,5 +52,14 @@ void pjrt_release(struct pjrt_client *client, struct PJRT_Buffer *buffer); // ta
 int32_t pjrt_execute(const struct pjrt_caller *caller, const char *about,
                      struct PJRT_LoadedExecutable *program, struct PJRT_Buffer *const *arguments,
                      size_t argument_count, struct PJRT_Buffer **results);
+
+// The same of a program that was compiled for these devices: on all of them, with a list of arguments
+// and one of results for each. Arguments that the program gives away (program.h) are invalid
+// afterwards, and still the caller's to release. [any thread]
+int32_t pjrt_execute_together(const struct pjrt_caller *caller, const char *about,
+                              struct PJRT_LoadedExecutable *program, const uint32_t *devices,
+                              uint32_t device_count,
+                              struct PJRT_Buffer *const *const *argument_lists,
+                              size_t argument_count, struct PJRT_Buffer **const *result_lists);
 
 #endif

@@ -7,6 +7,8 @@
 #include "plugins/device/pjrt/operation.h"
 
 struct pjrt_program;
+struct pjrt_team;
+struct ls_collective_run;
 
 struct ls_device {
     const struct ls_host *host;
@@ -101,6 +103,9 @@ int32_t pjrt_record_launch(struct ls_device *device, const struct ls_kernel *ker
 int32_t pjrt_record_zero(struct ls_device *device, struct ls_memory memory, uint64_t bytes);
 int32_t pjrt_record_copy(struct ls_device *device, struct ls_memory to, struct ls_memory from,
                          uint64_t bytes);
+// An operation of a team (team.h): the recording becomes one that all members replay together.
+int32_t pjrt_record_together(struct ls_device *device, struct pjrt_team *team, uint32_t member,
+                             const struct pjrt_range *range, const struct ls_collective_run *run);
 // Fails, and spoils the recording, while there is one.
 int32_t pjrt_check_recording(struct ls_device *device, const char *what);
 

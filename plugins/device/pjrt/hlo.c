@@ -387,6 +387,33 @@ struct hlo_value hlo_reduce_kept(struct hlo *h, const char *name, struct hlo_val
     return hlo_reshape(h, hlo_reduce(h, name, a, axes, first), shape);
 }
 
+struct hlo_value hlo_all_reduce(struct hlo *h, const char *name, struct hlo_value a,
+                                uint32_t replicas)
+{
+    const struct hlo_value y = hlo_new(h, a.type, a.shape), scalar = {.type = a.type};
+    hlo_print(h, "%%%u = \"stablehlo.all_reduce\"(%%%u) ({\n^bb0(%%left: ", y.id, a.id);
+    hlo_print_type(h, &scalar);
+    hlo_print(h, ", %%right: ");
+    hlo_print_type(h, &scalar);
+    hlo_print(h, "):\n%%both = stablehlo.%s %%left, %%right : ", name);
+    hlo_print_type(h, &scalar);
+    hlo_print(h, "\nstablehlo.return %%both : ");
+    hlo_print_type(h, &scalar);
+    hlo_print(h, "\n}) {replica_groups = dense<[[");
+    for (uint32_t i = 0; i < replicas; i++)
+        hlo_print(h, "%s%u", i ? ", " : "", i);
+    hlo_print(h, "]]> : tensor<1x%uxi64>}", replicas);
+    print_types(h, &a, 1, &y);
+    return y;
+}
+
+struct hlo_value hlo_replica(struct hlo *h)
+{
+    const struct hlo_value y = hlo_new(h, HLO_U32, (struct hlo_shape){0});
+    hlo_print(h, "%%%u = stablehlo.replica_id : tensor<ui32>\n", y.id);
+    return y;
+}
+
 struct hlo_value hlo_dot(struct hlo *h, struct hlo_value a, struct hlo_value b, uint32_t batch,
                          uint32_t from, uint32_t with)
 {

@@ -93,6 +93,10 @@ struct hlo_value hlo_reduce(struct hlo *h, const char *name, struct hlo_value a,
 // The same, and they stay with size 1.
 struct hlo_value hlo_reduce_kept(struct hlo *h, const char *name, struct hlo_value a, uint32_t axes,
                                  double first);
+// The same over the values that `replicas` replicas have.
+struct hlo_value hlo_all_reduce(struct hlo *h, const char *name, struct hlo_value a,
+                                uint32_t replicas);
+struct hlo_value hlo_replica(struct hlo *h); // a scalar of type HLO_U32
 // Sums over the one dimension `from` of a and `with` of b, for each index of the first `batch`
 // dimensions of both. At the highest precision.
 struct hlo_value hlo_dot(struct hlo *h, struct hlo_value a, struct hlo_value b, uint32_t batch,

@@ -11,9 +11,13 @@ static int32_t make_alone(struct ls_device *device, struct ls_kernel *kernel,
     for (uint32_t i = 0; i < access->read_count; i++)
         reads[i] = pjrt_program_argument(&h, &access->reads[i]);
     pjrt_emit(&h, kernel, reads, writes);
+    const struct pjrt_function function = {.instructions = &h,
+                                           .arguments = reads,
+                                           .results = writes,
+                                           .argument_count = access->read_count,
+                                           .result_count = access->written_count};
     const int32_t status =
-        pjrt_program_compile(&device->caller, kernel->operation->name, &h, reads,
-                             access->read_count, writes, access->written_count, &kernel->alone);
+        pjrt_program_compile(&device->caller, kernel->operation->name, &function, &kernel->alone);
     hlo_finish(&h);
     return status;
 }

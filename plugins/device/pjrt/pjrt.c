@@ -7,6 +7,7 @@
 // Options: plugin=FILE, the shared object; cpu_device_count=N, how many devices XLA's CPU plugin
 // shows (4 unsaid); recording=off, every operation is a program of its own.
 #include "plugins/device/pjrt/device.h"
+#include "plugins/device/pjrt/together.h"
 
 static int32_t pjrt_describe(const struct ls_host *host, struct ls_device_info *out)
 {
@@ -64,7 +65,8 @@ static void stream_close(struct ls_device *device, void *stream)
 static int32_t stream_native(struct ls_device *device, void *stream, struct ls_native_stream *out)
 {
     (void)stream;
-    out->family = LS_STREAM_NONE;
+    out->family = LS_STREAM_PJRT;
+    out->native = (void *)(uintptr_t)pjrt_team_calls();
     out->index = device->caller.device;
     snprintf(out->identity, sizeof(out->identity), "pjrt %u", device->caller.device);
     return LS_OK;

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Recordings: what is launched between begin and end becomes one program. Within it memory is a
 // list of values, each of a part of an allocation. What is read before anything wrote it is an
-// argument; what is there at the end is a result.
-#include "plugins/device/pjrt/device.h"
+// argument; what is there at the end is a result. A result that replaces an argument takes its
+// memory. Where members of a team reduce something, all of them record the same program, and replay
+// it together.
 #include "plugins/device/pjrt/program.h"
+#include "plugins/device/pjrt/together.h"
 
 // The newest value of a part of memory. No two of them overlap.
 struct live {
@@ -19,6 +21,8 @@ struct pjrt_program {
     struct hlo_value *argument_values;
     uint32_t live_count, live_room, argument_count, argument_room;
     int32_t spoilt; // why it cannot be recorded
+    struct pjrt_team *team; // that has operations in it; NULL: none
+    uint32_t member;
 };
 
 struct ls_recording {
@@ -26,6 +30,8 @@ struct ls_recording {
     struct pjrt_range *arguments, *results;
     struct PJRT_Buffer **argument_buffers, **result_buffers; // of a replay
     uint32_t argument_count, result_count;
+    struct pjrt_team *team; // that replays it together; NULL: the device alone
+    uint32_t member;
 };
 
 int32_t pjrt_check_recording(struct ls_device *device, const char *what)
@@ -332,6 +338,21 @@ int32_t pjrt_record_copy(struct ls_device *device, struct ls_memory to, struct l
     return spoilt(device, status);
 }
 
+int32_t pjrt_record_together(struct ls_device *device, struct pjrt_team *team, uint32_t member,
+                             const struct pjrt_range *range, const struct ls_collective_run *run)
+{
+    struct pjrt_program *program = device->recording;
+    struct hlo_value value;
+    if (program->team && program->team != team)
+        return pjrt_check_recording(device, "what two teams of replicas reduce");
+    program->team = team;
+    program->member = member;
+    int32_t status = read_value(device, range, &value);
+    if (!status)
+        status = write_value(device, range, pjrt_team_emit(&program->h, team, run, value));
+    return spoilt(device, status);
+}
+
 // ---- Begin, end ----
 
 int32_t pjrt_record_begin(struct ls_device *device)
@@ -392,27 +413,71 @@ static bool cut_lives(struct pjrt_program *program)
     return true;
 }
 
+static bool is_same_range(const struct pjrt_range *one, const struct pjrt_range *other)
+{
+    return one->buffer == other->buffer && one->offset == other->offset &&
+           one->bytes == other->bytes && one->type == other->type;
+}
+
+// Room for what a replay reads and writes, and what is written.
+static bool list_results(const struct pjrt_program *program, struct ls_recording *recording,
+                         struct hlo_value *values)
+{
+    recording->results = calloc(program->live_count + 1, sizeof(*recording->results));
+    recording->result_buffers = calloc(program->live_count + 1, sizeof(void *));
+    recording->argument_buffers = calloc(program->argument_count + 1, sizeof(void *));
+    if (!recording->results || !recording->result_buffers || !recording->argument_buffers)
+        return false;
+    for (uint32_t i = 0; i < program->live_count; i++)
+        if (program->lives[i].written) {
+            recording->results[recording->result_count] = program->lives[i].range;
+            values[recording->result_count++] = program->lives[i].value;
+        }
+    return true;
+}
+
+// What is read and written anew is given away.
+static void give_arguments(const struct pjrt_program *program, const struct ls_recording *recording,
+                           uint32_t *given_to)
+{
+    for (uint32_t i = 0; i < program->argument_count; i++)
+        for (uint32_t k = 0; k < recording->result_count && !given_to[i]; k++)
+            if (is_same_range(&program->arguments[i], &recording->results[k]))
+                given_to[i] = k + 1;
+}
+
 static int32_t compile(struct ls_device *device, struct pjrt_program *program,
                        struct ls_recording *recording)
 {
     struct hlo_value *results = calloc(program->live_count + 1, sizeof(*results));
-    recording->results = calloc(program->live_count + 1, sizeof(*recording->results));
-    recording->result_buffers = calloc(program->live_count + 1, sizeof(void *));
-    recording->argument_buffers = calloc(program->argument_count + 1, sizeof(void *));
-    if (!results || !recording->results || !recording->result_buffers ||
-        !recording->argument_buffers) {
-        free(results);
-        return no_memory(device);
+    uint32_t *given_to = calloc(program->argument_count + 1, sizeof(*given_to));
+    struct hlo text = {0};
+    int32_t status = LS_OK;
+    if (!results || !given_to || !list_results(program, recording, results)) {
+        status = no_memory(device);
+    } else {
+        const struct pjrt_function function = {
+            .instructions = &program->h,
+            .arguments = program->argument_values,
+            .results = results,
+            .argument_count = program->argument_count,
+            .result_count = recording->result_count,
+            .given_to = given_to,
+            .replicas = program->team ? pjrt_team_count(program->team) : 0};
+        give_arguments(program, recording, given_to);
+        pjrt_program_print(&function, &text);
+        status = text.failed ? no_memory(device) : LS_OK;
     }
-    for (uint32_t i = 0; i < program->live_count; i++)
-        if (program->lives[i].written) {
-            recording->results[recording->result_count] = program->lives[i].range;
-            results[recording->result_count++] = program->lives[i].value;
-        }
-    const int32_t status = pjrt_program_compile(
-        &device->caller, "a recorded step", &program->h, program->argument_values,
-        program->argument_count, results, recording->result_count, &recording->executable);
+    if (!status && program->team)
+        status = pjrt_team_compile(program->team, program->member, &text, &recording->executable);
+    else if (!status)
+        status = pjrt_compile(&device->caller, "a recorded step", text.text, text.length, NULL, 0,
+                              &recording->executable);
+    hlo_finish(&text);
     free(results);
+    free(given_to);
+    recording->team = program->team;
+    recording->member = program->member;
     recording->arguments = program->arguments;
     recording->argument_count = program->argument_count;
     program->arguments = NULL;
@@ -445,9 +510,13 @@ int32_t pjrt_replay(struct ls_device *device, const struct ls_recording *recordi
     for (uint32_t i = 0; !status && i < recording->argument_count; i++)
         status = pjrt_fetch(device, &recording->arguments[i], &recording->argument_buffers[i]);
     if (!status)
-        status = pjrt_execute(&device->caller, "a recorded step", recording->executable,
-                              recording->argument_buffers, recording->argument_count,
-                              recording->result_buffers);
+        status = recording->team
+                     ? pjrt_team_execute(recording->team, recording->member, recording->executable,
+                                         recording->argument_buffers, recording->argument_count,
+                                         recording->result_buffers)
+                     : pjrt_execute(&device->caller, "a recorded step", recording->executable,
+                                    recording->argument_buffers, recording->argument_count,
+                                    recording->result_buffers);
     if (status)
         return status;
     for (uint32_t i = 0; i < recording->result_count; i++) {
