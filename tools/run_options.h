@@ -32,7 +32,7 @@
 #define RUN_ARGUMENTS                                                                              \
     {"strategy", "NAME[:option=value,...]", NULL,                                                  \
      "how the replicas are kept in sync, such as ring or mirrored; a strategy (one-device, "       \
-     "mirrored, multi-worker-mirrored, "                                                           \
+     "mirrored, multi-worker-mirrored, tpu, "                                                      \
      "sharded, local-sgd, diloco, central-storage, parameter-server), or a collective under "      \
      "mirrored (ring, tree, "                                                                      \
      "nccl, ..., auto); `lockstep plugins` lists them. Default: one-device for one replica, "      \

@@ -31,8 +31,7 @@ const struct ls_hint ls_elsewhere[] = {
      STRATEGY},
     {"OneDeviceStrategy default", "it is `one-device` here", STRATEGY},
     {"TPUStrategy",
-     "not available; device `pjrt` computes through plugins of XLA, and `torus` is the all-reduce "
-     "of a TPU pod's shape",
+     "it is `tpu` here: `mirrored` with collective `xla`, for --device=pjrt",
      STRATEGY},
     {"async asynchronous hogwild",
      "asynchronous training is `parameter-server`, whose default is mode=async", STRATEGY},
@@ -114,7 +113,7 @@ const struct ls_hint ls_elsewhere[] = {
      "it is built where the headers of UCX are found: install them (Debian: libucx-dev) and build "
      "again; -Ducx=enabled makes their absence an error",
      TRANSPORT},
-    {"direct halving-doubling hierarchical-copy mpi nccl ring torus tree two-level", INCOMPLETE,
+    {"direct halving-doubling hierarchical-copy mpi nccl ring torus tree two-level xla", INCOMPLETE,
      COLLECTIVE},
     {"central-storage diloco local-sgd mirrored multi-worker-mirrored one-device parameter-server "
      "sharded",

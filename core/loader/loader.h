@@ -140,6 +140,8 @@ struct ls_resolved_strategy {
     size_t option_count;
     bool transport_named; // by the user
 };
+// Where NAME stands for more than one part: the device that it is for; else NULL.
+const char *ls_strategy_device(const char *text);
 LS_STATUS ls_loader_resolve_strategy(struct ls_loader *loader, const char *text,
                                      const struct ls_strategy_setting *setting,
                                      struct ls_resolved_strategy *out);

@@ -25,6 +25,13 @@ enum { STRATEGY, COLLECTIVE, TRANSPORT, PARTS };
 
 static const uint32_t part_kinds[PARTS] = {LS_KIND_STRATEGY, LS_KIND_COLLECTIVE, LS_KIND_TRANSPORT};
 
+// Names of more than one part. Where no device is named, theirs is taken.
+static const struct stands_for {
+    const char *name, *strategy, *collective, *device;
+} shorts[] = {
+    {"tpu", "mirrored", "xla", "pjrt"},
+};
+
 struct part {
     const char *name; // borrowed
     const struct ls_module *module; // NULL: not part of it
@@ -53,10 +60,31 @@ static const char *kind_text(int part)
 
 // ---- Which parts ----
 
+static const struct stands_for *find_short(const char *name, size_t length)
+{
+    for (size_t i = 0; i < sizeof(shorts) / sizeof(*shorts); i++)
+        if (strlen(shorts[i].name) == length && strncmp(shorts[i].name, name, length) == 0)
+            return &shorts[i];
+    return NULL;
+}
+
+const char *ls_strategy_device(const char *text)
+{
+    const struct stands_for *found = find_short(text, strcspn(text, ":"));
+    return found ? found->device : NULL;
+}
+
 // Finds out what the user's name is the name of.
 static enum ls_status find_head(struct ls_loader *loader, struct resolution *resolution)
 {
+    const char *name = resolution->spec.name;
+    const struct stands_for *found = find_short(name, strlen(name));
     uint32_t kinds = 0;
+    if (found) {
+        resolution->parts[STRATEGY].name = found->strategy;
+        resolution->parts[COLLECTIVE].name = found->collective;
+        return LS_OK;
+    }
     for (int i = 0; i < PARTS; i++) {
         char *file = ls_search_find(loader, part_kinds[i], resolution->spec.name);
         kinds |= 1u << part_kinds[i];
@@ -143,6 +171,13 @@ static enum ls_status check_workers(const struct resolution *resolution)
     const uint32_t workers = resolution->setting.workers;
     if (workers < 2 || !strategy->all_here)
         return LS_OK;
+    if (ls_strategy_device(resolution->spec.name)) {
+        ls_error(SCOPE,
+                 "strategy '%s' trains on the devices of one process, and this is one of %u "
+                 "workers, which it does not connect yet; use --cluster=none to train alone",
+                 resolution->spec.name, workers);
+        return LS_USAGE;
+    }
     ls_error(SCOPE,
              "strategy '%s' keeps all replicas in one process, and this is one of %u workers; use "
              "--strategy=" WORKERS_STRATEGY "[:collective=NAME], or --cluster=none to train alone",

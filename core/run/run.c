@@ -83,8 +83,9 @@ static enum ls_status add_device(struct ls_run *run, const char *text, const cha
 // Numbers of devices are for the one that has them.
 static enum ls_status open_some_device(struct ls_run *run, const struct ls_run_options *options)
 {
-    if (options->device)
-        return open_device(run, options->device);
+    const char *meant = options->strategy ? ls_strategy_device(options->strategy) : NULL;
+    if (options->device || meant)
+        return open_device(run, options->device ? options->device : meant);
     const char *name = ls_loader_default_device(run->loader);
     run->by_default = strcmp(name, CPU) != 0 && !options->devices;
     return open_device(run, name);
