@@ -120,6 +120,7 @@ void ls_recorder_begin_step(struct ls_replica *replica, uint64_t global_count,
     recorder->together = recording != LS_RECORD_PARTS;
     recorder->as_it_is = recording == LS_RECORD_NOTHING || kind == LS_STEP_KINDS;
     recorder->kind = recorder->as_it_is ? 0 : kind;
+    recorder->differed = recorder->differed || recording == LS_RECORD_NOTHING;
     if (whole && !recorder->as_it_is)
         recorder->kinds[kind] = global_count;
 }
@@ -152,6 +153,8 @@ const char *ls_replica_recording(const struct ls_replica *replica, char *text, s
         snprintf(text, bytes, "not recorded: %s", recorder->refusal);
     else if (recorder->parts == 0 && replica->plan->total_count)
         snprintf(text, bytes, "not recorded: replicas add up statistics within it");
+    else if (recorder->parts == 0 && recorder->differed)
+        snprintf(text, bytes, "not recorded: the shares of replicas differ");
     else if (recorder->parts == 0)
         snprintf(text, bytes, "not recorded: no program ran twice");
     else if (recorder->whole && recorder->parts == 1)

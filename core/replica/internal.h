@@ -56,6 +56,7 @@ struct ls_recorder {
     uint32_t kind;
     bool
         as_it_is; // this step is not recorded: it may not be, or is of one kind more than there are
+    bool differed; // some step was not recorded because the shares of replicas differed
     uint32_t replays, parts; // in this step so far; the most in one
 };
 

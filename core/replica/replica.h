@@ -103,7 +103,7 @@ struct ls_replica_batch {
 enum ls_step_recording {
     LS_RECORD_PARTS, // each by itself
     LS_RECORD_WHOLE, // all of it, with what replicas do together
-    LS_RECORD_NOTHING,
+    LS_RECORD_NOTHING, // replicas would have to record the same, and their shares differ
 };
 
 struct ls_replica;
