@@ -202,9 +202,7 @@ struct ls_collective_interface {
     uint32_t scope; // enum ls_transport_scope: the widest it serves
     uint32_t one_rank_a_device; // 1: no two ranks may be on one physical device
     uint32_t capturable; // 1: `run` only puts work on the stream, so that a device may record it
-    // 1: what ranks record is one program of all of them, so they must record the same. The host
-    // then records no step in which their shares of the batch differ. 0: each has its own.
-    uint32_t same_recordings;
+    uint32_t reserved2; // zero
     uint64_t state_bytes; // of struct ls_collective
 
     // Opens all ranks of this process; collectives[i], which is zeroed, becomes that of members[i].
@@ -240,6 +238,11 @@ struct ls_collective_interface {
     // Before `close`, also after an abort. Nothing uses the memory any more, and recordings that did
     // were released. Where the device hangs it is not called: such memory stays. [any thread]
     void (*release)(struct ls_collective *collective, void *memory);
+
+    // 1: what ranks record is one program of all of them, so they must record the same. The host
+    // then records no step in which their shares of the batch differ. 0: each has its own.
+    uint32_t same_recordings;
+    uint32_t reserved3; // zero
 };
 
 // ---- Helpers ----

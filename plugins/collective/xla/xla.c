@@ -138,7 +138,6 @@ static const struct ls_collective_interface collective_interface = {
     .scope = LS_SCOPE_PROCESS,
     .one_rank_a_device = 1,
     .capturable = 1,
-    .same_recordings = 1,
     .state_bytes = sizeof(struct ls_collective),
     .open = xla_open,
     .close = xla_close,
@@ -146,6 +145,7 @@ static const struct ls_collective_interface collective_interface = {
     .poll = xla_poll,
     .abort = xla_abort,
     .about = xla_about,
+    .same_recordings = 1,
 };
 
 static const struct ls_plugin plugin = {

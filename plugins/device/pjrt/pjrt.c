@@ -66,7 +66,7 @@ static int32_t stream_native(struct ls_device *device, void *stream, struct ls_n
 {
     (void)stream;
     out->family = LS_STREAM_PJRT;
-    out->native = (void *)(uintptr_t)pjrt_team_calls();
+    out->native = (void *)(uintptr_t)pjrt_stream_calls();
     out->index = device->caller.device;
     snprintf(out->identity, sizeof(out->identity), "pjrt %u", device->caller.device);
     return LS_OK;

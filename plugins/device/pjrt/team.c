@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Teams: devices of the client that run programs together.
-#include "plugins/device/pjrt/meeting.h"
-#include "plugins/device/pjrt/program.h"
 #include "plugins/device/pjrt/together.h"
+#include "plugins/device/pjrt/meeting.h"
 
 struct pjrt_team {
     const struct ls_host *host;
@@ -29,6 +28,11 @@ struct part {
 uint32_t pjrt_team_count(const struct pjrt_team *team)
 {
     return team->count;
+}
+
+struct ls_device *pjrt_team_device(const struct pjrt_team *team, uint32_t member)
+{
+    return team->devices[member];
 }
 
 // ---- All have come ----
@@ -141,6 +145,15 @@ int32_t pjrt_team_compile(struct pjrt_team *team, uint32_t member, const struct 
     return status;
 }
 
+int32_t pjrt_team_run(struct pjrt_team *team, uint32_t member, const struct hlo *text,
+                      struct PJRT_Buffer *const *arguments, size_t argument_count,
+                      struct PJRT_Buffer **results)
+{
+    struct part part = {
+        .text = text, .arguments = arguments, .results = results, .argument_count = argument_count};
+    return meet(team, member, &part);
+}
+
 int32_t pjrt_team_execute(struct pjrt_team *team, uint32_t member,
                           struct PJRT_LoadedExecutable *program,
                           struct PJRT_Buffer *const *arguments, size_t argument_count,
@@ -185,60 +198,9 @@ struct hlo_value pjrt_team_emit(struct hlo *h, const struct pjrt_team *team,
     return run->reduction == LS_MEAN ? hlo_divide(h, y, hlo_like(h, y, team->count)) : y;
 }
 
-static struct pjrt_range range_of(const struct ls_collective_run *run)
-{
-    return (struct pjrt_range){run->place.buffer, run->place.offset,
-                               run->count * ls_dtype_bytes(run->dtype), run->dtype};
-}
-
-// A program of this operation alone, which runs now.
-static int32_t run_alone(struct pjrt_team *team, uint32_t member,
-                         const struct ls_collective_run *run)
-{
-    struct ls_device *device = team->devices[member];
-    const struct pjrt_range range = range_of(run);
-    struct hlo h = {0}, text = {0};
-    struct PJRT_Buffer *argument, *result;
-    const uint32_t given_to = 1;
-    const struct hlo_value x = pjrt_program_argument(&h, &range);
-    const struct hlo_value y = pjrt_team_emit(&h, team, run, x);
-    const struct pjrt_function function = {.instructions = &h,
-                                           .arguments = &x,
-                                           .results = &y,
-                                           .argument_count = 1,
-                                           .result_count = 1,
-                                           .given_to = &given_to,
-                                           .replicas = team->count};
-    pjrt_program_print(&function, &text);
-    int32_t status = text.failed ? ls_host_fail(team->host, LS_OUT_OF_MEMORY,
-                                                "no memory for the program of an all-reduce")
-                                 : pjrt_fetch(device, &range, &argument);
-    struct part part = {
-        .text = &text, .arguments = &argument, .results = &result, .argument_count = 1};
-    if (!status)
-        status = meet(team, member, &part);
-    hlo_finish(&h);
-    hlo_finish(&text);
-    return status ? status : pjrt_store(device, &range, result);
-}
-
-static int32_t team_run(struct pjrt_team *team, uint32_t member,
-                        const struct ls_collective_run *run)
-{
-    struct ls_device *device = team->devices[member];
-    if (pjrt_meeting_is_aborted(&team->meeting))
-        return LS_ABORTED;
-    if (run->count == 0 || team->count == 1)
-        return LS_OK;
-    if (!device->recording)
-        return run_alone(team, member, run);
-    const struct pjrt_range range = range_of(run);
-    return pjrt_record_together(device, team, member, &range, run);
-}
-
 // ---- Life ----
 
-static void close_team(struct pjrt_team *team)
+void pjrt_team_close(struct pjrt_team *team)
 {
     if (!team)
         return;
@@ -250,7 +212,7 @@ static void close_team(struct pjrt_team *team)
     free(team);
 }
 
-static int32_t open_team(const struct pjrt_team_config *config, struct pjrt_team **out)
+int32_t pjrt_team_open(const struct pjrt_team_config *config, struct pjrt_team **out)
 {
     struct pjrt_team *team = calloc(1, sizeof(*team));
     if (config->count > PJRT_MOST_TOGETHER) {
@@ -270,7 +232,7 @@ static int32_t open_team(const struct pjrt_team_config *config, struct pjrt_team
     }
     if (!team || !team->devices || !team->numbers || !team->arguments || !team->results ||
         pjrt_meeting_init(&team->meeting, config->count)) {
-        close_team(team);
+        pjrt_team_close(team);
         return ls_host_fail(config->host, LS_OUT_OF_MEMORY, "no memory for a team of devices");
     }
     for (uint32_t i = 0; i < config->count; i++) {
@@ -281,25 +243,12 @@ static int32_t open_team(const struct pjrt_team_config *config, struct pjrt_team
     return LS_OK;
 }
 
-static int32_t team_poll(struct pjrt_team *team)
+int32_t pjrt_team_poll(struct pjrt_team *team)
 {
     return pjrt_meeting_is_aborted(&team->meeting) ? LS_ABORTED : LS_OK;
 }
 
-static void team_abort(struct pjrt_team *team)
+void pjrt_team_abort(struct pjrt_team *team)
 {
     pjrt_meeting_abort(&team->meeting);
-}
-
-const struct pjrt_stream *pjrt_team_calls(void)
-{
-    static const struct pjrt_stream calls = {
-        .struct_size = sizeof(calls),
-        .open_team = open_team,
-        .close_team = close_team,
-        .run = team_run,
-        .poll = team_poll,
-        .abort = team_abort,
-    };
-    return &calls;
 }
