@@ -69,7 +69,7 @@ class Usage(ProgramTest):
             (UNAVAILABLE, "--strategy=adasum", ("not available; the nearest is `ring`",)),
             (UNAVAILABLE, "--strategy=MirroredStrategy", ("it is `mirrored` here. Available: strategies ",)),
             (UNAVAILABLE, "--strategy=tf.distribute.MirroredStrategy", ("it is `mirrored` here",)),
-            (UNAVAILABLE, "--strategy=TPUStrategy", ("device `pjrt`",)),
+            (UNAVAILABLE, "--strategy=TPUStrategy", ("it is `tpu` here", "--device=pjrt")),
             (UNAVAILABLE, "--strategy=fsdp", ("it is `sharded` with stage=3 here",)),
             (UNAVAILABLE, "--strategy=deepspeed", ("its stages are those of `sharded` here (stage=1, 2 or 3)",)),
             (UNAVAILABLE, "--strategy=ring:transport=rdma", ("UCX does that: transport `ucx`",)),

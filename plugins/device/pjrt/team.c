@@ -127,10 +127,11 @@ static int32_t meet(struct pjrt_team *team, uint32_t member, struct part *part)
     if (status != LS_PEER_LOST)
         return status;
     pjrt_meeting_missing(&team->meeting, missing, sizeof(missing));
-    return ls_host_fail(team->host, LS_PEER_LOST,
-                        "replica %u has waited %.1f s for what all replicas run together; missing: "
-                        "replica %s",
-                        member, (double)team->deadline_ns * 1e-9, missing);
+    return ls_host_fail(
+        team->host, LS_PEER_LOST,
+        "rank %u waited %.1f s for rank %s: all ranks run a program together; raise "
+        "--deadline if they are only slow",
+        member, (double)team->deadline_ns * 1e-9, missing);
 }
 
 // ---- What members do together ----

@@ -439,6 +439,7 @@ START_TEST(an_operation_is_handed_over_whole)
         ck_assert_uint_eq(ranks[i]->runs, 1);
         ck_assert_uint_eq(ranks[i]->last.reduction, LS_MEAN);
         ck_assert_ptr_eq(ranks[i]->last.buffer, data[i]);
+        ck_assert(ls_memory_is_same(ranks[i]->last.place, ls_host_memory(data[i])));
         ck_assert_uint_eq(ranks[i]->last.count, COUNT);
         ck_assert_int_eq(ls_communicator_synchronize(communicators[i]), LS_OK);
     }

@@ -27,6 +27,24 @@ START_TEST(shares_are_contiguous_and_differ_by_at_most_one)
 }
 END_TEST
 
+START_TEST(shares_are_even_where_all_are_equal)
+{
+    const struct ls_share_group groups[2] = {{.ranks = 2, .weight = 1}, {.ranks = 1, .weight = 2}};
+    struct ls_shares shares;
+    for (shares = (struct ls_shares){.world = 1}; shares.world <= 9; shares.world++)
+        for (uint64_t count = 0; count <= 40; count++) {
+            uint64_t offset, first, last;
+            ls_share(&shares, count, 1, 0, &offset, &first);
+            ls_share(&shares, count, 1, shares.world - 1, &offset, &last);
+            ck_assert_int_eq(ls_shares_are_even(&shares, count), first == last);
+        }
+    shares = (struct ls_shares){.world = 3, .groups = groups, .group_count = 2};
+    ck_assert(!ls_shares_are_even(&shares, 12));
+    shares = (struct ls_shares){.world = 2, .shards = 3};
+    ck_assert(!ls_shares_are_even(&shares, 12));
+}
+END_TEST
+
 START_TEST(with_fewer_examples_than_replicas_the_last_get_none)
 {
     const uint64_t wanted[8] = {1, 1, 1, 1, 1, 1, 1, 0};
@@ -309,6 +327,7 @@ int main(void)
 {
     TCase *tests = tcase_create("order");
     tcase_add_test(tests, shares_are_contiguous_and_differ_by_at_most_one);
+    tcase_add_test(tests, shares_are_even_where_all_are_equal);
     tcase_add_test(tests, with_fewer_examples_than_replicas_the_last_get_none);
     tcase_add_test(tests, steps_are_rounded_up);
     tcase_add_test(tests, a_share_is_its_blocks);
