@@ -33,7 +33,8 @@ class Tpu(OnXla):
     gpt, models, assert_close = Training.gpt, Training.models, Training.assert_close
 
     def on_tpu(self, file, *options, more=""):
-        report = self.on_xla(file, "--strategy=tpu", *options, more=more)
+        # To compile a step takes a busy machine long.
+        report = self.on_xla(file, "--strategy=tpu", "--deadline=1000", *options, more=more)
         self.assertEqual((report["strategy"], report["collective"], report["device"]), ("mirrored", "xla", "pjrt"))
         self.assertEqual(len(set(report["parameter_hashes"])), 1, report["parameter_hashes"])
         return report
