@@ -44,7 +44,9 @@ static enum ls_status end_run(struct ls_collective_plan *plan)
         ls_trace_slice_on(plan->communicator->track, plan->run_span, plan->started_ns,
                           ls_clock_ns(), plan->sequence);
     plan->running = false;
-    plan->result = ls_stream_end(plan);
+    plan->result = ls_plan_bring_back(plan);
+    if (!plan->result)
+        plan->result = ls_stream_end(plan);
     return plan->result;
 }
 
@@ -126,6 +128,8 @@ enum ls_status ls_collective_start(struct ls_collective_plan *plan)
     plan->blocked_since = 0;
     communicator->running[communicator->running_count++] = plan;
     status = ls_stream_begin(communicator);
+    if (!status)
+        status = ls_plan_fetch(plan);
     if (!status)
         status = begin(plan);
     if (!status && is_handed_over(plan)) {

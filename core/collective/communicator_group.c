@@ -206,6 +206,9 @@ static struct ls_communicator *communicator_create(struct ls_communicator_group 
     communicator->recorder = &group->recorders[rank - group->first_rank];
     struct ls_rank_place *place = &group->places[rank - group->first_rank];
     communicator->place = place->device ? place : NULL;
+    if (!place->device && group->given &&
+        ls_works_on_copies(group->algorithm, group->given[rank - group->first_rank].device))
+        communicator->behind = group->given[rank - group->first_rank].device;
     communicator->numbers.next_send = ls_calloc_cacheline(group->world, sizeof(uint64_t));
     communicator->numbers.next_receive = ls_calloc_cacheline(group->world, sizeof(uint64_t));
     if (communicator->numbers.next_send && communicator->numbers.next_receive)

@@ -79,6 +79,9 @@ struct ls_communicator {
     struct ls_transport *transport; // NULL in a world of one, and where the collective is native
     struct ls_collective *library; // NULL: the collective describes itself
     struct ls_rank_place *place; // NULL: the caller's thread does all work
+    // Its memory has handles instead of addresses, which a schedule cannot reach: a run works on a
+    // copy in host memory. NULL: buffers are where they are reduced.
+    struct ls_device *behind;
     bool recording;
     uint64_t refreshes;
     struct ls_collective_plan **recorded; // that a replay runs
@@ -116,6 +119,7 @@ struct ls_collective_plan {
     enum ls_schedule_check check;
     struct ls_memory buffer;
     struct ls_memory scratch;
+    void *copy; // in host memory, of a buffer that is in memory of `behind`; else NULL
     uint16_t *halves; // of data and scratch, where messages are of 16 bits
     // Of a native collective that sends halves; else NULL.
     struct ls_kernel *round, *widen;
@@ -217,6 +221,19 @@ uint64_t ls_library_bytes(const struct ls_collective_plan *plan);
 // ---- cached_plans.c ----
 
 void ls_communicator_forget_calls(struct ls_communicator *communicator);
+
+// ---- copies.c: buffers that have handles instead of addresses ----
+
+// Whether the collective works on copies of what is in the device's memory.
+bool ls_works_on_copies(const struct ls_collective_interface *algorithm,
+                        const struct ls_device *device);
+// Between a buffer of a call and host memory. [replica thread]
+enum ls_status ls_communicator_copy(const struct ls_communicator *communicator, struct ls_memory to,
+                                    struct ls_memory from, uint64_t bytes);
+// Memory for the copy of a plan's buffer; and before and after a run. Nothing where none is needed.
+enum ls_status ls_plan_open_copy(struct ls_collective_plan *plan);
+enum ls_status ls_plan_fetch(const struct ls_collective_plan *plan);
+enum ls_status ls_plan_bring_back(const struct ls_collective_plan *plan);
 
 // ---- plan.c ----
 

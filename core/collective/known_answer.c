@@ -9,16 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static enum ls_status move(const struct ls_collective_plan *plan, struct ls_memory to,
-                           struct ls_memory from, size_t bytes)
-{
-    const struct ls_rank_place *place = plan->communicator->place;
-    if (place)
-        return ls_device_copy(place->device, to, from, bytes, NULL);
-    memcpy(ls_address(to), ls_address(from), bytes);
-    return LS_OK;
-}
-
 static enum ls_status run(struct ls_collective_plan *plan)
 {
     enum ls_status status = ls_collective_start(plan);
@@ -40,11 +30,13 @@ static enum ls_status answer(struct ls_collective_plan *plan, void *image, size_
     const uint32_t rank = plan->communicator->rank;
     uint64_t first = 0;
     ls_known_values_fill(&call, rank, image);
-    enum ls_status status = move(plan, plan->buffer, ls_host_memory(image), bytes);
+    enum ls_status status =
+        ls_communicator_copy(plan->communicator, plan->buffer, ls_host_memory(image), bytes);
     if (!status)
         status = run(plan);
     if (!status)
-        status = move(plan, ls_host_memory(image), plan->buffer, bytes);
+        status =
+            ls_communicator_copy(plan->communicator, ls_host_memory(image), plan->buffer, bytes);
     const uint64_t wrong = status ? 0 : ls_known_values_wrong(&call, rank, image, &first);
     return wrong ? ls_communicator_fail_answer(plan->communicator, plan, wrong, first) : status;
 }
@@ -60,12 +52,14 @@ enum ls_status ls_collective_known_answer(struct ls_collective_plan *plan)
     void *saved = malloc(bytes + 1), *image = malloc(bytes + 1);
     enum ls_status status = saved && image ? LS_OK : LS_OUT_OF_MEMORY;
     if (!status)
-        status = move(plan, ls_host_memory(saved), plan->buffer, bytes);
+        status =
+            ls_communicator_copy(plan->communicator, ls_host_memory(saved), plan->buffer, bytes);
     plan->check = LS_CHECK_KNOWN_ANSWER;
     if (!status)
         status = answer(plan, image, bytes);
     if (!status)
-        status = move(plan, plan->buffer, ls_host_memory(saved), bytes);
+        status =
+            ls_communicator_copy(plan->communicator, plan->buffer, ls_host_memory(saved), bytes);
     free(saved);
     free(image);
     ls_communicator_times(plan->communicator, 1, &times); // it is no part of a step

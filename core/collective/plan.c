@@ -193,7 +193,7 @@ static struct ls_executor_memory memory_of(const struct ls_collective_plan *plan
 {
     const struct ls_call_signature *signature = &plan->signature;
     return (struct ls_executor_memory){
-        .buffers = {ls_address(plan->buffer), ls_address(plan->scratch)},
+        .buffers = {plan->copy ? plan->copy : ls_address(plan->buffer), ls_address(plan->scratch)},
         .halves = {(char *)plan->halves,
                    plan->halves ? (char *)(plan->halves + signature->count) : NULL},
         .dtype = signature->dtype,
@@ -208,6 +208,8 @@ static enum ls_status create_executor(struct ls_collective_plan *plan)
     enum ls_status status = create_scratch(plan);
     if (!status)
         status = create_halves(plan);
+    if (!status)
+        status = ls_plan_open_copy(plan);
     if (status || plan->communicator->library)
         return status;
     const struct ls_executor_memory memory = memory_of(plan);
@@ -370,6 +372,7 @@ void ls_collective_plan_destroy(struct ls_collective_plan *plan)
         ls_segment_free(ls_address(plan->scratch));
     }
     ls_segment_free(plan->halves);
+    ls_segment_free(plan->copy);
     free(plan);
 }
 

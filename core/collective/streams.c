@@ -32,7 +32,8 @@ enum ls_status ls_streams_open(struct ls_communicator_group *group)
     enum ls_status status = LS_OK;
     for (uint32_t i = 0; group->given && !status && i < group->count; i++) {
         const struct ls_communicator_place *given = &group->given[i];
-        if (ls_device_blocking(given->device) && ls_device_in_host_memory(given->device))
+        if ((ls_device_blocking(given->device) && ls_device_in_host_memory(given->device)) ||
+            ls_works_on_copies(group->algorithm, given->device))
             continue; // as host memory without a device
         if (!ls_device_has_streams(given->device)) {
             ls_error(group->scope,

@@ -435,7 +435,7 @@ static enum ls_status open_strategy(struct ls_run *run, const char *transport)
     const struct ls_strategy_setting setting = {
         .strategy = many ? "multi-worker-mirrored" : NULL,
         .collective = !many                                             ? NULL
-                      : device && device->memory_kind != LS_MEMORY_HOST ? "nccl"
+                      : device && device->memory_kind == LS_MEMORY_CUDA ? "nccl"
                                                                         : "ring",
         .transport = transport,
         .network = run->insecure ? "insecure" : run->network,
@@ -609,6 +609,15 @@ static void say_alone(const struct ls_run *run, const struct ls_run_options *opt
                 options->strategy);
 }
 
+// A device with memory of its own has its own threads, too.
+static void say_threads(const struct ls_run *run, const struct ls_run_options *options)
+{
+    const struct ls_device_interface *device = run->device->interface;
+    if (options->threads && device->memory_kind != LS_MEMORY_HOST && ls_run_is_chief(run))
+        ls_info("run", "--threads=%u has no effect on device '%s', which has threads of its own",
+                options->threads, run->device->plugin->name);
+}
+
 // A strategy that was named is known before the device, which may make more replicas than it takes;
 // and all that can be wrong here is said before the workers wait for each other.
 static enum ls_status open_plugins(struct ls_run *run, const struct ls_run_options *options)
@@ -646,6 +655,8 @@ static enum ls_status open_plugins(struct ls_run *run, const struct ls_run_optio
         status = open_tuning(run);
     if (!status)
         say_alone(run, options);
+    if (!status)
+        say_threads(run, options);
     return status;
 }
 

@@ -217,10 +217,12 @@ static enum ls_status check_strategy(const struct ls_driver *driver)
 }
 
 static enum ls_status check_transport(const struct ls_driver *driver,
+                                      const struct ls_driver_plugin *collective,
                                       const struct ls_driver_plugin *transport)
 {
     const struct ls_transport_interface *interface = transport->interface;
-    const uint32_t kind = ls_device_interface(driver->options.parts[0].device)->memory_kind;
+    const uint32_t kind = ls_collective_memory(
+        collective->interface, ls_device_interface(driver->options.parts[0].device)->memory_kind);
     if (!interface || interface->memory_kinds >> kind & 1)
         return LS_OK;
     ls_error("--strategy",
@@ -243,7 +245,7 @@ enum ls_status ls_driver_open_totals(struct ls_driver *driver)
     if (!status && !collective.plugin)
         status = options->total_plugins(options->context, &collective, &transport);
     if (!status)
-        status = check_transport(driver, &transport);
+        status = check_transport(driver, &collective, &transport);
     if (!status)
         status = ls_driver_open_communicators(driver, &collective, &transport, "statistics", false,
                                               &driver->total_communicators);

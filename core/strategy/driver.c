@@ -33,12 +33,14 @@ static enum ls_status check_layouts(const struct ls_driver *driver)
     return status;
 }
 
-// A collective works on the gradients where they are: the transport must reach that memory.
+// A collective works on the gradients where they are, or on copies: the transport must reach that
+// memory.
 static enum ls_status check_memory(const struct ls_driver *driver,
                                    const struct ls_driver_options *options)
 {
     const struct ls_transport_interface *transport = options->transport.interface;
-    const uint32_t kind = ls_device_interface(options->parts[0].device)->memory_kind;
+    const uint32_t kind = ls_collective_memory(
+        options->collective.interface, ls_device_interface(options->parts[0].device)->memory_kind);
     if (!driver->ops->needs_collective || driver->world < 2 || !transport ||
         transport->memory_kinds >> kind & 1)
         return LS_OK;
