@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The client: every call of the PJRT interface is here.
 #include "plugins/device/pjrt/client.h"
+#include "plugins/device/pjrt/find.h"
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wpedantic" // a semicolon behind each of its macros
@@ -266,11 +267,13 @@ static int32_t open_first(const struct ls_host *host, const char *file)
 
 int32_t pjrt_client_open(const struct ls_host *host, struct pjrt_client **out)
 {
+    char found[1024];
     const char *file = host->option(host, "plugin");
     int32_t status = LS_OK;
+    if ((!file || !*file) && !pjrt_find_plugin(found, sizeof(found)))
+        return ls_host_fail(host, LS_UNAVAILABLE, "%s", pjrt_none_found);
     if (!file || !*file)
-        return ls_host_fail(host, LS_UNAVAILABLE,
-                            "which PJRT plugin? Name its file: --device=pjrt:plugin=FILE");
+        file = found;
     const char *count = host->option(host, "cpu_device_count");
     pthread_mutex_lock(&shared_lock);
     if (!shared)

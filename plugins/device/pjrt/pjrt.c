@@ -4,7 +4,7 @@
 // return when the work is done, so streams and events have nothing to wait for: the host needs them
 // to record, and sees one stream.
 //
-// Options: plugin=FILE, the shared object; cpu_device_count=N, how many devices XLA's CPU plugin
+// Options: plugin=FILE, the shared object (unsaid: find.h); cpu_device_count=N, how many devices XLA's CPU plugin
 // shows (4 unsaid); recording=off, every operation is a program of its own.
 #include "plugins/device/pjrt/device.h"
 #include "plugins/device/pjrt/together.h"
@@ -165,7 +165,9 @@ static const struct ls_device_capture capture_calls = {
 };
 
 static const struct ls_plugin_option options[] = {
-    {"plugin", "text", NULL, "the file of the PJRT plugin, such as pjrt_c_api_cpu_plugin.so"},
+    {"plugin", "text", NULL,
+     "the file of the PJRT plugin; unsaid, libtpu.so or that of jax-cuda13-pjrt, where it is "
+     "installed"},
     {"cpu_device_count", "integer", NULL,
      "how many devices XLA's CPU plugin shows; unsaid, its own choice (4)"},
     {LS_RECORDING_OPTION, "one of: on, off", "on",
@@ -193,7 +195,7 @@ static const struct ls_plugin plugin = {
     .name = "pjrt",
     .version = "0.1.0",
     .licence = "Apache-2.0",
-    .summary = "what a PJRT plugin drives, through XLA: --device=pjrt:plugin=FILE",
+    .summary = "what a PJRT plugin drives, through XLA: TPUs, GPUs, CPUs",
     .options = options,
     .interface = &device_interface,
 };

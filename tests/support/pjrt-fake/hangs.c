@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// A plugin of XLA with two devices that never finish: it compiles anything, takes copies, and begins
+// what it is asked to run; that is all. Nothing of it computes.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wpedantic"
+#include "plugins/device/pjrt/vendor/pjrt_c_api.h"
+#pragma GCC diagnostic pop
+
+#include <string.h>
+
+__attribute__((visibility("default"))) const PJRT_Api *GetPjrtApi(void);
+
+static char things[8]; // what handles stand for: nobody looks inside
+#define HANDLE(type, number) ((type *)(void *)&things[number])
+
+static PJRT_Error *initialize(PJRT_Plugin_Initialize_Args *args)
+{
+    (void)args;
+    return NULL;
+}
+
+static PJRT_Error *create_client(PJRT_Client_Create_Args *args)
+{
+    args->client = HANDLE(PJRT_Client, 0);
+    return NULL;
+}
+
+static PJRT_Error *list_devices(PJRT_Client_AddressableDevices_Args *args)
+{
+    static PJRT_Device *devices[2];
+    devices[0] = HANDLE(PJRT_Device, 1);
+    devices[1] = HANDLE(PJRT_Device, 2);
+    args->addressable_devices = devices;
+    args->num_addressable_devices = 2;
+    return NULL;
+}
+
+static PJRT_Error *name_platform(PJRT_Client_PlatformName_Args *args)
+{
+    args->platform_name = "stuck";
+    args->platform_name_size = strlen(args->platform_name);
+    return NULL;
+}
+
+static PJRT_Error *compile(PJRT_Client_Compile_Args *args)
+{
+    args->executable = HANDLE(PJRT_LoadedExecutable, 3);
+    return NULL;
+}
+
+static PJRT_Error *upload(PJRT_Client_BufferFromHostBuffer_Args *args)
+{
+    args->buffer = HANDLE(PJRT_Buffer, 4);
+    args->done_with_host_buffer = NULL;
+    return NULL;
+}
+
+static PJRT_Error *destroy_buffer(PJRT_Buffer_Destroy_Args *args)
+{
+    (void)args;
+    return NULL;
+}
+
+static PJRT_Error *execute(PJRT_LoadedExecutable_Execute_Args *args)
+{
+    for (size_t i = 0; i < args->num_devices; i++)
+        args->device_complete_events[i] = HANDLE(PJRT_Event, 5);
+    return NULL;
+}
+
+static PJRT_Error *on_ready(PJRT_Event_OnReady_Args *args)
+{
+    (void)args; // never
+    return NULL;
+}
+
+const PJRT_Api *GetPjrtApi(void)
+{
+    static const PJRT_Api api = {
+        .struct_size = PJRT_Api_STRUCT_SIZE,
+        .pjrt_api_version = {.struct_size = PJRT_Api_Version_STRUCT_SIZE,
+                             .major_version = PJRT_API_MAJOR,
+                             .minor_version = PJRT_API_MINOR},
+        .PJRT_Plugin_Initialize = initialize,
+        .PJRT_Client_Create = create_client,
+        .PJRT_Client_AddressableDevices = list_devices,
+        .PJRT_Client_PlatformName = name_platform,
+        .PJRT_Client_Compile = compile,
+        .PJRT_Client_BufferFromHostBuffer = upload,
+        .PJRT_Buffer_Destroy = destroy_buffer,
+        .PJRT_LoadedExecutable_Execute = execute,
+        .PJRT_Event_OnReady = on_ready,
+    };
+    return &api;
+}
