@@ -95,12 +95,13 @@ class Found(OfPlugin):
         self.finds(f"{self.folder}/bin/../lib/python3.12/site-packages/jax_plugins/xla_cuda12/xla_cuda_plugin.so")
         self.finds(self.put("more", "jax_plugins/xla_cuda13/xla_cuda_plugin.so"), PYTHONPATH="/nowhere::" + self.path("more"))
 
-    def test_a_tpu_goes_first_and_its_variable_before_all(self):
-        self.put("venv/lib/python3.11/site-packages", "jax_plugins/xla_cuda13/xla_cuda_plugin.so")
+    def test_libtpu_waits_for_a_tpu_or_its_variable(self):
+        cuda = self.put("venv/lib/python3.11/site-packages", "jax_plugins/xla_cuda13/xla_cuda_plugin.so")
         tpu = self.put("more", "libtpu/libtpu.so")
-        self.finds(tpu, VIRTUAL_ENV=self.path("venv"), PYTHONPATH=self.path("more"))
-        self.refused_plugin("", "plugin=/no/libtpu.so: cannot be opened",
-                            environment={**self.empty, "TPU_LIBRARY_PATH": "/no/libtpu.so", "PYTHONPATH": self.path("more")})
+        packages = {"VIRTUAL_ENV": self.path("venv"), "PYTHONPATH": self.path("more")}
+        self.finds(tpu if glob.glob("/dev/accel[0-9]*") + glob.glob("/dev/vfio/[0-9]*") else cuda, **packages)
+        self.finds(tpu, TPU_LIBRARY_PATH=tpu, **packages)
+        self.refused_plugin("", "plugin=/no/libtpu.so: cannot be opened", environment={**self.empty, **packages, "TPU_LIBRARY_PATH": "/no/libtpu.so"})
 
 
 class Stuck(ProgramTest):

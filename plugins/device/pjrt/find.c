@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Looks for plugins where their packages put them. A TPU comes before a GPU: nobody installs libtpu
-// for nothing. Option `plugin` names another one.
+// Looks for plugins where their packages put them. That of TPUs goes first, where the machine has
+// any: elsewhere libtpu asks the network for minutes what machine it is on.
 #include "plugins/device/pjrt/find.h"
 
 #include <glob.h>
@@ -9,14 +9,14 @@
 #include <unistd.h>
 
 const char pjrt_none_found[] =
-    "no PJRT plugin: neither libtpu.so (TPU_LIBRARY_PATH, the Python package libtpu, /usr/lib) nor "
-    "xla_cuda_plugin.so (jax-cuda13-pjrt) is in the Python packages of VIRTUAL_ENV, CONDA_PREFIX, "
-    "PYTHONPATH, python3 of PATH or /usr; name its file: --device=pjrt:plugin=FILE";
+    "no PJRT plugin: neither libtpu.so (TPU_LIBRARY_PATH; where there is /dev/accel0 or "
+    "/dev/vfio/0, "
+    "also the Python package libtpu, /usr/lib and /lib) nor xla_cuda_plugin.so (the Python package "
+    "jax-cuda13-pjrt) is there for VIRTUAL_ENV, CONDA_PREFIX, PYTHONPATH, python3 of PATH or /usr; "
+    "name its file: --device=pjrt:plugin=FILE";
 
-static const char *const in_packages[] = {
-    "libtpu/libtpu.so",
-    "jax_plugins/xla_cuda1[0-9]/xla_cuda_plugin.so",
-};
+#define OF_TPU "libtpu/libtpu.so"
+#define OF_CUDA "jax_plugins/xla_cuda1[0-9]/xla_cuda_plugin.so"
 
 // Where packages are below a prefix of an installation.
 static const char *const below_prefix[] = {
@@ -98,6 +98,14 @@ static bool look_everywhere(const struct search *search, const char *name)
            look_below(search, "/usr/local", name) || look_below(search, "/usr", name);
 }
 
+// The devices of its driver, old and new.
+static bool has_tpu(void)
+{
+    char device[64];
+    const struct search search = {device, sizeof(device)};
+    return look(&search, "/dev", "accel[0-9]*") || look(&search, "/dev/vfio", "[0-9]*");
+}
+
 bool pjrt_find_plugin(char *out, size_t bytes)
 {
     const struct search search = {out, bytes};
@@ -106,10 +114,8 @@ bool pjrt_find_plugin(char *out, size_t bytes)
         strcpy(out, named);
         return true;
     }
-    for (size_t i = 0; i < COUNT(in_packages); i++)
-        if (look_everywhere(&search, in_packages[i]) ||
-            (i == 0 &&
-             (look(&search, "/usr/lib", "libtpu.so") || look(&search, "/lib", "libtpu.so"))))
-            return true;
-    return false;
+    if (has_tpu() && (look_everywhere(&search, OF_TPU) || look(&search, "/usr/lib", "libtpu.so") ||
+                      look(&search, "/lib", "libtpu.so")))
+        return true;
+    return look_everywhere(&search, OF_CUDA);
 }
