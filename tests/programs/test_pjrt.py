@@ -105,7 +105,12 @@ class Found(OfPlugin):
 
 
 class Stuck(ProgramTest):
-    """A plugin whose devices never finish."""
+    """A plugin whose devices never finish, and one that ends the process."""
+
+    def test_a_check_of_xla_ends_the_process_and_the_operation_is_named(self):
+        outcome = self.lockstep(*TRAIN, f"--device=pjrt:plugin={FAKES}/pjrt-aborts.so", "--replicas=1", "--validation=off")
+        self.assertEqual(outcome.code, -signal.SIGABRT, outcome.err)
+        self.assertIn("plugin device-pjrt crashed (SIGABRT) in `launch` (dense forward)", outcome.err)
 
     def test_a_wait_ends_at_the_deadline(self):
         for replicas in (1, 2):

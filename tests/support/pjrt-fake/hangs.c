@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // A plugin of XLA with two devices that never finish: it compiles anything, takes copies, and begins
-// what it is asked to run; that is all. Nothing of it computes.
+// what it is asked to run; that is all. With FAKE_ABORTS it ends the process there, as XLA does where
+// a check of its own fails.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wpedantic"
 #include "plugins/device/pjrt/vendor/pjrt_c_api.h"
 #pragma GCC diagnostic pop
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 __attribute__((visibility("default"))) const PJRT_Api *GetPjrtApi(void);
@@ -63,6 +66,10 @@ static PJRT_Error *destroy_buffer(PJRT_Buffer_Destroy_Args *args)
 
 static PJRT_Error *execute(PJRT_LoadedExecutable_Execute_Args *args)
 {
+    if (FAKE_ABORTS) {
+        fputs("F0000 fake.cc:1] Check failed: 1 == 2\n", stderr);
+        abort();
+    }
     for (size_t i = 0; i < args->num_devices; i++)
         args->device_complete_events[i] = HANDLE(PJRT_Event, 5);
     return NULL;
