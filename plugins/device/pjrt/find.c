@@ -9,9 +9,8 @@
 #include <unistd.h>
 
 const char pjrt_none_found[] =
-    "no PJRT plugin: neither libtpu.so (TPU_LIBRARY_PATH; where there is /dev/accel0 or "
-    "/dev/vfio/0, "
-    "also the Python package libtpu, /usr/lib and /lib) nor xla_cuda_plugin.so (the Python package "
+    "no PJRT plugin: neither libtpu.so (TPU_LIBRARY_PATH; with /dev/accel0 or /dev/vfio/0 also the "
+    "Python package libtpu, /usr/lib and /lib) nor xla_cuda_plugin.so (the Python package "
     "jax-cuda13-pjrt) is there for VIRTUAL_ENV, CONDA_PREFIX, PYTHONPATH, python3 of PATH or /usr; "
     "name its file: --device=pjrt:plugin=FILE";
 
@@ -59,7 +58,7 @@ static bool look_below(const struct search *search, const char *prefix, const ch
     return found;
 }
 
-// Calls `visit` with each folder of a list that ':' divides, until one says yes.
+// Looks in each folder of a list that ':' divides, by `visit`, until one has it.
 static bool each_folder(const struct search *search, const char *list, const char *name,
                         bool (*visit)(const struct search *, const char *, const char *))
 {

@@ -16,12 +16,13 @@ static struct hlo_value sum_of_all(struct hlo *h, struct hlo_value x)
 }
 
 struct hlo_value pjrt_sums(struct hlo *h, struct hlo_value loss, struct hlo_value right,
-                           double examples)
+                           double examples, struct hlo_value left)
 {
     const struct hlo_shape one = hlo_flat(1);
     const struct hlo_value parts[4] = {hlo_reshape(h, loss, one), hlo_reshape(h, right, one),
                                        hlo_constant(h, LS_F32, one, examples),
-                                       hlo_constant(h, LS_F32, one, 0)};
+                                       left.id ? hlo_reshape(h, left, one)
+                                               : hlo_constant(h, LS_F32, one, 0)};
     return hlo_concatenate(h, parts, 4, 0);
 }
 
@@ -116,9 +117,9 @@ static void emit_cross_entropy(struct pjrt_call *call)
     const struct positions at = positions_of(call);
     struct hlo_value shares;
     const struct hlo_value losses = position_losses(call, &at, &shares);
-    call->outputs[0] =
-        pjrt_sums(h, hlo_scaled(h, sum_of_all(h, losses), 1 / at.each),
-                  hlo_scaled(h, sum_of_all(h, right_ones(h, &at)), 1 / at.each), at.examples);
+    call->outputs[0] = pjrt_sums(h, hlo_scaled(h, sum_of_all(h, losses), 1 / at.each),
+                                 hlo_scaled(h, sum_of_all(h, right_ones(h, &at)), 1 / at.each),
+                                 at.examples, (struct hlo_value){0});
     call->outputs[1] = shares;
 }
 
@@ -150,7 +151,8 @@ static void emit_squared_error(struct pjrt_call *call)
     const double examples = (double)e.shape.dims[0];
     const struct hlo_value sum = sum_of_all(h, hlo_multiply(h, e, e));
     call->outputs[0] = pjrt_sums(h, hlo_scaled(h, sum, examples / (double)hlo_elements(&e.shape)),
-                                 hlo_constant(h, LS_F32, (struct hlo_shape){0}, 0), examples);
+                                 hlo_constant(h, LS_F32, (struct hlo_shape){0}, 0), examples,
+                                 (struct hlo_value){0});
 }
 
 static void emit_squared_error_backward(struct pjrt_call *call)

@@ -11,6 +11,7 @@ struct positions {
     const struct ls_op_attributes *a;
     struct hlo_value p, t; // (N,C); t: targets, also of labels
     struct hlo_value label; // (N); none: targets were given
+    struct hlo_value weight; // (N); none: each position counts once
     double examples, each, classes; // each: positions of an example
 };
 
@@ -314,60 +315,147 @@ static struct loss loss_of(const struct positions *at)
     }
 }
 
-// The weight of its example for each position (N); none: no weights.
-static struct hlo_value weights_of(struct pjrt_call *call, const struct positions *at)
+// ---- Weights, and masks of positions ----
+
+static bool weighs_positions(const struct pjrt_call *call)
+{
+    return call->input_count > 2 && call->descs[2].ndims > 1;
+}
+
+// Its own weight for each position (N), or that of its example; none: no weights.
+static struct hlo_value weights_of(const struct pjrt_call *call, const struct positions *at)
 {
     struct hlo *h = call->h;
     static const int64_t first = 0;
     if (call->input_count < 3)
         return (struct hlo_value){0};
     const int64_t examples = (int64_t)at->examples, each = (int64_t)at->each;
+    if (weighs_positions(call))
+        return hlo_reshape(h, call->inputs[2], hlo_flat(examples * each));
     const struct hlo_value vector = hlo_reshape(h, call->inputs[2], hlo_flat(examples));
     return hlo_reshape(h, hlo_broadcast(h, vector, HLO_SHAPE(examples, each), &first),
                        hlo_flat(examples * each));
 }
 
-// predictions, targets, [weights] -> sums
+// x times the weights, as wide; 0 where a weight is, whatever x is.
+static struct hlo_value weighted(struct hlo *h, struct hlo_value x, struct hlo_value weights)
+{
+    const struct hlo_value zero = hlo_like(h, x, 0);
+    return hlo_select(h, hlo_compare(h, "NE", weights, zero), hlo_multiply(h, x, weights), zero);
+}
+
+// The share of the positions that a mask leaves, a scalar; none: there is no mask.
+static struct hlo_value left_of(const struct pjrt_call *call)
+{
+    struct hlo *h = call->h;
+    if (call->input_count < 4)
+        return (struct hlo_value){0};
+    const struct hlo_value moments = call->inputs[3];
+    const struct hlo_value left =
+        hlo_divide(h, hlo_part(h, moments, 0, 1), hlo_part(h, moments, 2, 1));
+    return hlo_convert(h, hlo_reshape(h, left, (struct hlo_shape){0}), LS_F32);
+}
+
+// x divided by what is left; 0 where nothing is.
+static struct hlo_value over_left(struct hlo *h, struct hlo_value x, struct hlo_value left)
+{
+    if (!left.id)
+        return x;
+    const struct hlo_value wide = hlo_spread(h, left, x.shape), zero = hlo_like(h, x, 0);
+    return hlo_select(h, hlo_compare(h, "GT", wide, zero), hlo_divide(h, x, wide), zero);
+}
+
+// The examples that count: by a mask, by the weights of their positions; none: nobody asks.
+static struct hlo_value examples_left(const struct pjrt_call *call, const struct positions *at,
+                                      struct hlo_value left)
+{
+    struct hlo *h = call->h;
+    if (left.id)
+        return hlo_scaled(h, left, at->examples);
+    return weighs_positions(call)
+               ? hlo_scaled(h, hlo_reduce(h, "add", at->weight, 1, 0), 1 / at->each)
+               : left;
+}
+
+// predictions, targets, [weights], [moments] -> sums
 static void emit_loss(struct pjrt_call *call)
 {
     struct hlo *h = call->h;
-    const struct positions at = positions_of(call);
-    const struct hlo_value weights = weights_of(call, &at);
+    struct positions at = positions_of(call);
+    const struct hlo_value left = left_of(call);
+    at.weight = weights_of(call, &at);
     struct hlo_value losses = loss_of(&at).value;
-    if (weights.id)
-        losses = hlo_multiply(h, losses, weights);
-    call->outputs[0] = pjrt_sums(h, hlo_scaled(h, hlo_reduce(h, "add", losses, 1, 0), 1 / at.each),
-                                 hlo_constant(h, LS_F32, (struct hlo_shape){0}, 0), at.examples);
+    if (at.weight.id)
+        losses = weighted(h, losses, at.weight);
+    const struct hlo_value sum = hlo_scaled(h, hlo_reduce(h, "add", losses, 1, 0), 1 / at.each);
+    call->outputs[0] =
+        pjrt_sums(h, over_left(h, sum, left), hlo_constant(h, LS_F32, (struct hlo_shape){0}, 0),
+                  at.examples, examples_left(call, &at, left));
 }
 
-// predictions, targets, [weights] -> dpredictions
+// predictions, targets, [weights], [moments] -> dpredictions
 static void emit_loss_backward(struct pjrt_call *call)
 {
     struct hlo *h = call->h;
     const struct positions at = positions_of(call);
-    const struct hlo_value weights = weights_of(call, &at);
+    const struct hlo_value weights = weights_of(call, &at), left = left_of(call);
     struct hlo_value slope = loss_of(&at).slope;
     const struct hlo_value scale =
         hlo_scaled(h, PJRT_RECORD(call, gradient_scale, LS_F32), 1 / at.each);
     if (weights.id)
-        slope = hlo_multiply(h, slope, by_row(&at, weights));
-    call->outputs[0] = hlo_multiply(h, slope, hlo_spread(h, scale, slope.shape));
+        slope = weighted(h, slope, by_row(&at, weights));
+    slope = hlo_multiply(h, slope, hlo_spread(h, scale, slope.shape));
+    call->outputs[0] = over_left(h, slope, left);
+}
+
+// predictions, targets -> y: the loss of each position
+static void emit_position_loss(struct pjrt_call *call)
+{
+    const struct positions at = positions_of(call);
+    call->outputs[0] = loss_of(&at).value;
+}
+
+// predictions, targets, dy -> dpredictions
+static void emit_position_loss_backward(struct pjrt_call *call)
+{
+    struct hlo *h = call->h;
+    const struct positions at = positions_of(call);
+    const struct hlo_value dy = hlo_reshape(h, call->inputs[2], hlo_flat(at.p.shape.dims[0]));
+    call->outputs[0] = hlo_multiply(h, loss_of(&at).slope, by_row(&at, dy));
 }
 
 static const char *loss_refusal(const struct ls_kernel_request *request)
 {
-    if (request->input_count > 3 || (request->input_count > 2 && request->arguments[2].ndims > 1))
-        return "masks of outputs";
     return request->attributes.function < LS_LOSS_FUNCTION_COUNT ? NULL
                                                                  : "a function it does not know";
 }
 
 // ---- Metrics ----
 
-static struct hlo_value count(struct hlo *h, struct hlo_value is)
+// The weights of positions (N), or of elements (N,C), where something is; else 0.
+static struct hlo_value marks(const struct positions *at, struct hlo_value is)
+{
+    struct hlo *h = at->h;
+    if (!at->weight.id)
+        return hlo_convert(h, is, LS_F32);
+    const struct hlo_value weights = is.shape.ndims == 1 ? at->weight : by_row(at, at->weight);
+    return hlo_select(h, is, weights, hlo_like(h, weights, 0));
+}
+
+static struct hlo_value count(const struct positions *at, struct hlo_value is)
 {
     const uint32_t axes = (UINT32_C(1) << is.shape.ndims) - 1;
-    return hlo_reshape(h, hlo_reduce(h, "add", hlo_convert(h, is, LS_F32), axes, 0), hlo_flat(1));
+    return hlo_reshape(at->h, hlo_reduce(at->h, "add", marks(at, is), axes, 0), hlo_flat(1));
+}
+
+// All positions, each `times`.
+static struct hlo_value count_all(const struct positions *at, double times)
+{
+    struct hlo *h = at->h;
+    if (!at->weight.id)
+        return hlo_constant(h, LS_F32, hlo_flat(1), at->examples * at->each * times);
+    const struct hlo_value all = hlo_scaled(h, hlo_reduce(h, "add", at->weight, 1, 0), times);
+    return hlo_reshape(h, all, hlo_flat(1));
 }
 
 static struct hlo_value is_not(struct hlo *h, struct hlo_value condition)
@@ -375,18 +463,22 @@ static struct hlo_value is_not(struct hlo *h, struct hlo_value condition)
     return hlo_unary(h, "not", condition);
 }
 
-// The class that each position should have (N): of labels, or the first of the largest targets.
-static struct hlo_value right_class(const struct positions *at)
+// The first of the largest elements of each position (N).
+static struct hlo_value first_largest(const struct positions *at, struct hlo_value x)
 {
     struct hlo *h = at->h;
-    if (at->label.id)
-        return at->label;
-    const struct hlo_value largest = hlo_reduce(h, "maximum", at->t, 2, (double)-INFINITY);
-    const struct hlo_value column = hlo_iota(h, LS_I32, at->t.shape, 1);
-    const struct hlo_value is = hlo_compare(h, "EQ", at->t, by_row(at, largest));
+    const struct hlo_value largest = hlo_reduce(h, "maximum", x, 2, (double)-INFINITY);
+    const struct hlo_value column = hlo_iota(h, LS_I32, x.shape, 1);
+    const struct hlo_value is = hlo_compare(h, "EQ", x, by_row(at, largest));
     return hlo_reduce(h, "minimum",
                       hlo_select(h, is, column, hlo_like(h, column, (double)INT32_MAX)), 2,
                       (double)INT32_MAX);
+}
+
+// The class that each position should have (N): of labels, or the first of the largest targets.
+static struct hlo_value right_class(const struct positions *at)
+{
+    return at->label.id ? at->label : first_largest(at, at->t);
 }
 
 // How many classes have a larger prediction than the right one, or an equal one before it (N).
@@ -415,9 +507,8 @@ static void emit_positions(struct pjrt_call *call, const struct positions *at, b
     struct hlo *h = call->h;
     const struct hlo_value before = classes_before(at, !top);
     const struct hlo_value most = hlo_like(h, before, top ? (double)at->a->count : 1);
-    const struct hlo_value parts[2] = {
-        count(h, hlo_compare(h, "LT", before, most)),
-        hlo_constant(h, LS_F32, hlo_flat(1), at->examples * at->each)};
+    const struct hlo_value parts[2] = {count(at, hlo_compare(h, "LT", before, most)),
+                                       count_all(at, 1)};
     call->outputs[0] = hlo_concatenate(h, parts, 2, 0);
 }
 
@@ -425,18 +516,19 @@ static void emit_binary(struct pjrt_call *call, const struct positions *at, stru
 {
     struct hlo *h = call->h;
     const struct hlo_value parts[2] = {
-        count(h, hlo_compare(h, "EQ", hlo_convert(h, above, LS_F32), at->t)),
-        hlo_constant(h, LS_F32, hlo_flat(1), at->examples * at->each * at->classes)};
+        count(at, hlo_compare(h, "EQ", hlo_convert(h, above, LS_F32), at->t)),
+        count_all(at, at->classes)};
     call->outputs[0] = hlo_concatenate(h, parts, 2, 0);
 }
 
-static void emit_confusion(struct pjrt_call *call, struct hlo_value above, struct hlo_value is)
+static void emit_confusion(struct pjrt_call *call, const struct positions *at,
+                           struct hlo_value above, struct hlo_value is)
 {
     struct hlo *h = call->h;
     const struct hlo_value below = is_not(h, above), no = is_not(h, is);
     const struct hlo_value parts[4] = {
-        count(h, hlo_binary(h, "and", above, is)), count(h, hlo_binary(h, "and", above, no)),
-        count(h, hlo_binary(h, "and", below, is)), count(h, hlo_binary(h, "and", below, no))};
+        count(at, hlo_binary(h, "and", above, is)), count(at, hlo_binary(h, "and", above, no)),
+        count(at, hlo_binary(h, "and", below, is)), count(at, hlo_binary(h, "and", below, no))};
     call->outputs[0] = hlo_concatenate(h, parts, 4, 0);
 }
 
@@ -453,56 +545,103 @@ static void emit_buckets(struct pjrt_call *call, const struct positions *at, str
     const struct hlo_value wide =
         hlo_broadcast(h, hlo_reshape(h, bucket, hlo_flat(elements)), table, &first);
     const struct hlo_value in = hlo_compare(h, "EQ", wide, hlo_iota(h, LS_F32, table, 1));
-    const struct hlo_value yes =
-        hlo_broadcast(h, hlo_reshape(h, is, hlo_flat(elements)), table, &first);
+    const struct hlo_value with = hlo_reshape(h, marks(at, is), hlo_flat(elements)),
+                           without = hlo_reshape(h, marks(at, is_not(h, is)), hlo_flat(elements)),
+                           zero = hlo_constant(h, LS_F32, table, 0);
     const struct hlo_value parts[2] = {
-        hlo_reduce(h, "add", hlo_convert(h, hlo_binary(h, "and", in, yes), LS_F32), 1, 0),
-        hlo_reduce(h, "add", hlo_convert(h, hlo_binary(h, "and", in, is_not(h, yes)), LS_F32), 1,
+        hlo_reduce(h, "add", hlo_select(h, in, hlo_broadcast(h, with, table, &first), zero), 1, 0),
+        hlo_reduce(h, "add", hlo_select(h, in, hlo_broadcast(h, without, table, &first), zero), 1,
                    0)};
     call->outputs[0] = hlo_concatenate(h, parts, 2, 0);
 }
 
-// predictions, targets -> counts
+// (N,C): which class each position (N) has; all false where it is no class.
+static struct hlo_value is_class(const struct positions *at, struct hlo_value of)
+{
+    return hlo_compare(at->h, "EQ", hlo_iota(at->h, LS_I32, at->p.shape, 1), by_row(at, of));
+}
+
+// The right class by the predicted one.
+static void emit_classes(struct pjrt_call *call, const struct positions *at)
+{
+    struct hlo *h = call->h;
+    const struct hlo_value right = marks(at, is_class(at, right_class(at))),
+                           found = hlo_convert(h, is_class(at, first_largest(at, at->p)), LS_F32);
+    call->outputs[0] = hlo_dot(h, right, found, 0, 0, 0);
+}
+
+static void emit_each_class(struct pjrt_call *call, const struct positions *at,
+                            struct hlo_value above, struct hlo_value is)
+{
+    struct hlo *h = call->h;
+    static const int64_t turned[2] = {1, 0};
+    const struct hlo_shape row = HLO_SHAPE(1, (int64_t)at->classes);
+    const struct hlo_value which[3] = {hlo_binary(h, "and", above, is),
+                                       hlo_binary(h, "and", above, is_not(h, is)),
+                                       hlo_binary(h, "and", is_not(h, above), is)};
+    struct hlo_value rows[3];
+    for (uint32_t i = 0; i < 3; i++)
+        rows[i] = hlo_reshape(h, hlo_reduce(h, "add", marks(at, which[i]), 1, 0), row);
+    call->outputs[0] = hlo_transpose(h, hlo_concatenate(h, rows, 3, 0), turned);
+}
+
+// predictions, targets, [weights] -> counts
 static void emit_metric(struct pjrt_call *call)
 {
     struct hlo *h = call->h;
-    const struct positions at = positions_of(call);
+    struct positions at = positions_of(call);
+    at.weight = weights_of(call, &at);
     const struct hlo_value above = hlo_compare(h, "GT", at.p, number(&at, (double)at.a->threshold));
     const struct hlo_value is = hlo_compare(h, "GT", at.t, number(&at, 0));
     switch (at.a->function) {
     case LS_METRIC_BINARY: emit_binary(call, &at, above); break;
     case LS_METRIC_CATEGORICAL: emit_positions(call, &at, false); break;
     case LS_METRIC_TOP: emit_positions(call, &at, true); break;
-    case LS_METRIC_CONFUSION: emit_confusion(call, above, is); break;
+    case LS_METRIC_CONFUSION: emit_confusion(call, &at, above, is); break;
+    case LS_METRIC_CLASSES: emit_classes(call, &at); break;
+    case LS_METRIC_EACH_CLASS: emit_each_class(call, &at, above, is); break;
     default: emit_buckets(call, &at, is); break;
     }
 }
 
 static const char *metric_refusal(const struct ls_kernel_request *request)
 {
-    if (request->input_count > 2)
-        return "masks of outputs";
-    return request->attributes.function < LS_METRIC_CLASSES ? NULL : "a function it does not know";
+    return request->attributes.function < LS_METRIC_FUNCTION_COUNT ? NULL
+                                                                   : "a function it does not know";
 }
 
 const struct pjrt_operation pjrt_loss = {
     .name = "loss",
-    .used_inputs = 7,
+    .used_inputs = 15,
     .refusal = loss_refusal,
     .emit = emit_loss,
 };
 
 const struct pjrt_operation pjrt_loss_backward = {
     .name = "loss_backward",
-    .used_inputs = 7,
+    .used_inputs = 15,
     .record = true,
     .refusal = loss_refusal,
     .emit = emit_loss_backward,
 };
 
+const struct pjrt_operation pjrt_position_loss = {
+    .name = "position_loss",
+    .used_inputs = 3,
+    .refusal = loss_refusal,
+    .emit = emit_position_loss,
+};
+
+const struct pjrt_operation pjrt_position_loss_backward = {
+    .name = "position_loss_backward",
+    .used_inputs = 7,
+    .refusal = loss_refusal,
+    .emit = emit_position_loss_backward,
+};
+
 const struct pjrt_operation pjrt_metric = {
     .name = "metric",
-    .used_inputs = 3,
+    .used_inputs = 7,
     .refusal = metric_refusal,
     .emit = emit_metric,
 };

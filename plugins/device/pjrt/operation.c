@@ -9,9 +9,8 @@ static const char *not_written(const struct ls_kernel_request *request)
     return "it has no emitter; device cpu has it";
 }
 
-static const struct pjrt_operation recurrent = {.name = "recurrent", .refusal = not_written};
-static const struct pjrt_operation recurrent_backward = {.name = "recurrent_backward",
-                                                         .refusal = not_written};
+#define WITHOUT_EMITTER(text) \
+    (&(const struct pjrt_operation){.name = (text), .refusal = not_written})
 
 static const struct pjrt_operation *const operations[] = {
     [LS_OP_CONV2D] = &pjrt_conv2d,
@@ -101,9 +100,20 @@ static const struct pjrt_operation *const operations[] = {
     [LS_OP_LAMB_UPDATE] = &pjrt_lamb_update,
     [LS_OP_EMA_UPDATE] = &pjrt_ema_update,
     [LS_OP_UNSCALE] = &pjrt_unscale,
-    [LS_OP_RECURRENT] = &recurrent,
-    [LS_OP_RECURRENT_BACKWARD] = &recurrent_backward,
+    [LS_OP_RECURRENT] = WITHOUT_EMITTER("recurrent"),
+    [LS_OP_RECURRENT_BACKWARD] = WITHOUT_EMITTER("recurrent_backward"),
     [LS_OP_DIFFERS] = &pjrt_differs,
+    [LS_OP_POSITION_LOSS] = &pjrt_position_loss,
+    [LS_OP_POSITION_LOSS_BACKWARD] = &pjrt_position_loss_backward,
+    [LS_OP_RESIZE2D] = WITHOUT_EMITTER("resize2d"),
+    [LS_OP_RESIZE2D_BACKWARD] = WITHOUT_EMITTER("resize2d_backward"),
+    [LS_OP_DRAW] = WITHOUT_EMITTER("draw"),
+    [LS_OP_RESAMPLE] = WITHOUT_EMITTER("resample"),
+    [LS_OP_RESAMPLE_BACKWARD] = WITHOUT_EMITTER("resample_backward"),
+    [LS_OP_RECOLOUR] = WITHOUT_EMITTER("recolour"),
+    [LS_OP_RECOLOUR_BACKWARD] = WITHOUT_EMITTER("recolour_backward"),
+    [LS_OP_ERASE] = WITHOUT_EMITTER("erase"),
+    [LS_OP_ERASE_BACKWARD] = WITHOUT_EMITTER("erase_backward"),
 };
 
 const struct pjrt_operation *pjrt_operation_of(uint32_t op)

@@ -63,8 +63,8 @@ struct hlo_value pjrt_softmax(struct hlo *h, struct hlo_value x); // over the la
 // within the example, in a shape whose first dimension are the examples.
 struct hlo_value pjrt_kept(struct pjrt_call *call, struct hlo_value element);
 
-// A sum of the elements of the example, the value of `sums`: {loss, right, examples, 0}.
+// The value of `sums`: {loss, right, examples, left}; left none: 0.
 struct hlo_value pjrt_sums(struct hlo *h, struct hlo_value loss, struct hlo_value right,
-                           double examples);
+                           double examples, struct hlo_value left);
 
 #endif
