@@ -70,8 +70,9 @@ enum ls_schedule_check {
     LS_CHECK_MISSING, // not yet: it cannot run
 };
 
-// The kind of memory (enum ls_memory_kind) in which a collective works on buffers that are in memory
-// of `kind`: schedules work on copies in host memory of what has handles instead of addresses.
+// The kind of memory (enum ls_memory_kind) in which a collective works on buffers that are in
+// memory of `kind`: schedules work on copies in host memory of what has handles for addresses.
+// [any thread]
 uint32_t ls_collective_memory(const struct ls_collective_interface *algorithm, uint32_t kind);
 
 // All ranks of this process at once; out[i] is rank first_rank + i. Processes open the same

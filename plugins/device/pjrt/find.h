@@ -9,8 +9,8 @@
 
 // Writes the file that is found first: TPU_LIBRARY_PATH; libtpu.so, where the machine has TPUs;
 // xla_cuda_plugin.so. The last two are looked for in the Python packages of VIRTUAL_ENV,
-// CONDA_PREFIX, PYTHONPATH, of the python3 in PATH and of the system, libtpu.so also in /usr/lib and
-// /lib. False: there is none. [any thread]
+// CONDA_PREFIX, PYTHONPATH, of the python3 in PATH and of the system, libtpu.so also in /usr/lib
+// and /lib. False: there is none. [any thread]
 bool pjrt_find_plugin(char *out, size_t bytes);
 
 // What to do where none was found, in words.

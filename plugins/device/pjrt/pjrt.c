@@ -4,8 +4,8 @@
 // return when the work is done, so streams and events have nothing to wait for: the host needs them
 // to record, and sees one stream.
 //
-// Options: plugin=FILE, the shared object (unsaid: find.h); cpu_device_count=N, how many devices XLA's CPU plugin
-// shows (4 unsaid); recording=off, every operation is a program of its own.
+// Options: plugin=FILE, the shared object (unsaid: find.h); cpu_device_count=N, how many devices
+// XLA's CPU plugin shows (4 unsaid); recording=off, every operation is a program of its own.
 #include "plugins/device/pjrt/device.h"
 #include "plugins/device/pjrt/together.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A plugin of XLA with two devices that never finish: it compiles anything, takes copies, and begins
-// what it is asked to run; that is all. With FAKE_ABORTS it ends the process there, as XLA does where
-// a check of its own fails.
+// A plugin of XLA with two devices that never finish: it compiles anything, takes copies, and
+// begins what it is asked to run; that is all. With FAKE_ABORTS it ends the process there, as XLA
+// does where a check of its own fails.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wpedantic"
 #include "plugins/device/pjrt/vendor/pjrt_c_api.h"
