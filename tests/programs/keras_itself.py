@@ -78,13 +78,10 @@ class WithKeras(ProgramTest):
         outcome = self.lockstep("convert", *arguments)
         self.assertEqual(outcome.code, DONE, outcome.err)
 
-    def test_keras_predicts_the_same_with_what_lockstep_wrote(self):
-        model = keras.Sequential([keras.Input((12, 12, 2)), layers.Conv2D(4, 3, padding="same"), layers.BatchNormalization(),
-                                  layers.ReLU(), layers.MaxPooling2D(), layers.Conv2D(4, 3, use_bias=False),
-                                  layers.BatchNormalization(scale=False), layers.Flatten(), layers.Dropout(0.5), layers.Dense(8, activation="tanh"),
-                                  layers.Dense(3, activation="softmax")])
+    def check_written(self, *made):
+        model = keras.Sequential(made)
         self.save(model)
-        examples = numpy.random.default_rng(1).normal(size=(9, 12, 12, 2))
+        examples = numpy.random.default_rng(1).normal(size=(9, *model.input_shape[1:]))
         expected = model.predict(examples, verbose=0)
         for source in ("m.keras", "m.weights.h5", "m.h5"):
             self.convert(source, "between.safetensors", "--model=m.json")
@@ -98,6 +95,20 @@ class WithKeras(ProgramTest):
                             written = keras.models.model_from_json(model.to_json())
                             written.load_weights(self.path(name))
                         self.assertTrue(numpy.array_equal(written.predict(examples, verbose=0), expected))
+
+    def test_keras_predicts_the_same_with_what_lockstep_wrote(self):
+        self.check_written(keras.Input((12, 12, 2)), layers.Conv2D(4, 3, padding="same"), layers.BatchNormalization(),
+                           layers.ReLU(), layers.MaxPooling2D(), layers.Conv2D(4, 3, use_bias=False),
+                           layers.BatchNormalization(scale=False), layers.Flatten(), layers.Dropout(0.5), layers.Dense(8, activation="tanh"),
+                           layers.Dense(3, activation="softmax"))
+
+    def test_and_with_volumes(self):
+        self.check_written(keras.Input((4, 6, 6, 2)), layers.Conv3D(4, 3, padding="same"), layers.BatchNormalization(), layers.ReLU(),
+                           layers.Conv3DTranspose(2, 2, strides=2), layers.Conv3D(3, 2, use_bias=False), layers.Flatten(), layers.Dense(3))
+
+    def test_and_with_channels_first(self):
+        self.check_written(keras.Input((2, 4, 6, 6)), layers.Conv3D(4, 3, data_format="channels_first"), layers.BatchNormalization(axis=1),
+                           layers.ReLU(), layers.Flatten(), layers.Dense(3))
 
     def test_keras_reads_what_was_trained(self):
         model = keras.Sequential([keras.Input((4, 4, 1)), layers.Flatten(), layers.Dense(10)], name="linear")

@@ -11,7 +11,7 @@ import os
 import struct
 import subprocess
 
-from support import DONE, FIXTURES, KERAS_FILES, LARGE_DATA, USAGE, ProgramTest, main, tensors
+from support import DONE, FIXTURES, KERAS_FILES, LARGE_DATA, UNAVAILABLE, USAGE, ProgramTest, main, tensors
 
 FOLDER = os.path.join(FIXTURES, "models")
 with open(os.path.join(FOLDER, "expected.json")) as file:
@@ -19,7 +19,7 @@ with open(os.path.join(FOLDER, "expected.json")) as file:
 APPLICATIONS = ("ResNet50", "ResNet50V2", "VGG16", "MobileNet", "MobileNetV2", "MobileNetV3Small", "DenseNet121", "Xception",
                 "InceptionV3", "InceptionResNetV2", "EfficientNetB0", "EfficientNetV2B0", "NASNetMobile", "ConvNeXtTiny")
 TRAINED = ("MobileNetV3Small", "EfficientNetB0")  # in every run; one of them without kinks
-SMALL = ("gpt", "siamese", "inception")
+SMALL = ("gpt", "siamese", "inception", "volumes", "channels_first")
 EXAMPLES, INPUTS = 8, 1000  # as in the script
 FAKE = ("--device=cuda", "--deadline=600", "--plugin-path=" + os.environ.get("LOCKSTEP_CUDA_FAKE", ""))
 
@@ -184,7 +184,7 @@ class EveryModelTrains(KerasTest):
 
 
 class SmallModels(KerasTest):
-    """Attention, a model that is used twice, branches: with what one step does to each variable."""
+    """Attention, a model that is used twice, branches, volumes, channels first: with what one step does to each variable."""
 
     def check_updates(self, name, model, *options):
         self.steps(name, model, "--steps=1", "--save-weights=" + self.path("one.safetensors"), *options)
@@ -201,8 +201,8 @@ class SmallModels(KerasTest):
             moved += max(map(abs, expected)) > 20 * allowed
         self.assertGreater(moved, 0.8 * len(updates), name)  # else the comparison says little
 
-    def check(self, *options):
-        for name in SMALL:
+    def check(self, *options, names=SMALL):
+        for name in names:
             with self.subTest(name):
                 model = self.prepare(name)
                 self.check_predictions(name, model, *options, examples=EXAMPLES)
@@ -216,7 +216,9 @@ class SmallModels(KerasTest):
         self.check("--device=reference")
 
     def test_on_the_fake_of_cuda_which_is_not_a_gpu(self):
-        self.check(*FAKE)
+        self.check(*FAKE, names=[name for name in SMALL if name != "volumes"])
+        self.refused(UNAVAILABLE, "train", *self.prepare("volumes"), self.dataset("volumes", labels=(1, 10)), *FAKE, "--batch=8",
+                     "--loss=sparse_categorical_crossentropy:from_logits=true", says=("convolutions of volumes are not supported",))
 
     def test_the_counts_are_those_of_keras(self):
         for name in SMALL:
@@ -228,6 +230,30 @@ class SmallModels(KerasTest):
         for strategy in ("ring", "central-storage", "parameter-server:mode=sync"):
             with self.subTest(strategy):
                 self.check_losses("gpt", self.steps("gpt", model, "--epochs=3", "--strategy=" + strategy, replicas=2))
+
+
+    def test_replicas_do_what_one_does_with_the_statistics_of_all(self):
+        for name in ("volumes", "channels_first"):
+            model = self.prepare(name)
+            with open(self.path("model.json")) as file:
+                text = file.read()
+            self.assertIn('"synchronized": false', text)
+            with open(self.path("model.json"), "w") as file:
+                file.write(text.replace('"synchronized": false', '"synchronized": true'))
+            for replicas, strategy in ((1, "mirrored"), (2, "ring"), (3, "ring"), (3, "sharded")):
+                with self.subTest(name, replicas=replicas, strategy=strategy):
+                    self.check_losses(name, self.steps(name, model, "--epochs=3", "--strategy=" + strategy, replicas=replicas))
+
+    def test_files_of_keras_there_and_back(self):
+        if not KERAS_FILES:
+            self.skipTest("libhdf5 or libzip is not here: files of Keras are not written")
+        for name in ("volumes", "channels_first"):
+            with self.subTest(name):
+                model = self.prepare(name)
+                for source, target in (("weights.safetensors", "out.weights.h5"), ("out.weights.h5", "out.keras")):
+                    outcome = self.lockstep("convert", self.path(source), self.path(target), model[0])
+                    self.assertEqual(outcome.code, DONE, outcome.err)
+                self.check_predictions(name, ["--model=" + self.path("out.keras")])
 
 
 class OnTheFakeOfCuda(KerasTest):
