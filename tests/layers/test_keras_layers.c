@@ -16,8 +16,8 @@ enum { INPUTS = 1000, OUTPUTS = 2000 }; // seeds, as in the script
 // sums.
 static const double tolerance = 5e-6;
 
-static const char *const lists[] = {"normalize", "elementwise", "sequences", "images",
-                                    "recurrent", "table",       "categories"};
+static const char *const lists[] = {"normalize", "elementwise", "sequences",  "images",
+                                    "recurrent", "table",       "categories", "volumes"};
 static const char *const devices[] = {"reference", "cpu"};
 
 static float number(uint64_t seed, int64_t i)
