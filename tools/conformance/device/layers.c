@@ -454,7 +454,7 @@ struct transposed {
 
 static struct ls_tensor_desc tensor_of(const int64_t *first, uint32_t first_count,
                                        const struct transposed *t, const int64_t *space,
-                                       const int64_t last[2], uint32_t last_count)
+                                       const int64_t *last, uint32_t last_count)
 {
     int64_t dims[LS_MAX_DIMS];
     uint32_t count = 0;
