@@ -6,6 +6,7 @@ Sizes = Union[int, Sequence[int]]
 Named = Union[str, Mapping[str, Any], None]  # a name, or an object as Keras writes it
 
 POSITIONAL: Dict[str, str]
+CELLS: Dict[str, str]
 ALIASES: Dict[str, str]
 
 
@@ -100,15 +101,15 @@ def Average(*, name: str = ..., trainable: bool = ..., dtype: Named = ...) -> La
     """Keras's Average: the mean of its inputs."""
 
 
-def AveragePooling1D(pool_size: Sizes = ..., strides: Optional[Sizes] = ..., padding: str = ..., *, data_format: Optional[str] = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
+def AveragePooling1D(pool_size: Any = ..., strides: Optional[Sizes] = ..., padding: str = ..., *, data_format: Optional[str] = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
     """Keras's AveragePooling1D: the mean of each window of a sequence."""
 
 
-def AveragePooling2D(pool_size: Sizes = ..., strides: Optional[Sizes] = ..., padding: str = ..., *, data_format: Optional[str] = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
+def AveragePooling2D(pool_size: Any = ..., strides: Optional[Sizes] = ..., padding: str = ..., *, data_format: Optional[str] = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
     """Keras's AveragePooling2D: the mean of each window."""
 
 
-def AveragePooling3D(pool_size: Sizes = ..., strides: Optional[Sizes] = ..., padding: str = ..., *, data_format: Optional[str] = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
+def AveragePooling3D(pool_size: Any = ..., strides: Optional[Sizes] = ..., padding: str = ..., *, data_format: Optional[str] = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
     """Keras's AveragePooling3D: the mean of each window of a volume."""
 
 
@@ -120,6 +121,10 @@ def Bidirectional(layer: Any, merge_mode: Any = ..., *, backward_layer: Any = ..
     """Keras's Bidirectional: a recurrent layer in both directions."""
 
 
+def CategoryEncoding(num_tokens: int, output_mode: str = ..., *, sparse: bool = ..., dtype: Named = ..., name: str = ..., trainable: bool = ...) -> Layer:
+    """Keras's CategoryEncoding: ids as zeros and ones, or counts."""
+
+
 def CenterCrop(height: int, width: int, *, data_format: Optional[str] = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
     """Keras's CenterCrop: the middle of an image."""
 
@@ -128,20 +133,28 @@ def Concatenate(axis: int = ..., *, name: str = ..., trainable: bool = ..., dtyp
     """Keras's Concatenate: its inputs one behind the other."""
 
 
-def Conv1D(filters: int, kernel_size: Sizes, strides: Optional[Sizes] = ..., padding: str = ..., *, data_format: Optional[str] = ..., dilation_rate: Sizes = ..., groups: int = ..., activation: Named = ..., use_bias: bool = ..., kernel_initializer: Named = ..., bias_initializer: Named = ..., kernel_regularizer: Named = ..., bias_regularizer: Named = ..., kernel_constraint: Any = ..., bias_constraint: Any = ..., lora_rank: Any = ..., lora_alpha: Any = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
+def Conv1D(filters: int, kernel_size: Any, strides: Optional[Sizes] = ..., padding: str = ..., *, data_format: Optional[str] = ..., dilation_rate: Any = ..., groups: int = ..., activation: Named = ..., use_bias: bool = ..., kernel_initializer: Named = ..., bias_initializer: Named = ..., kernel_regularizer: Named = ..., bias_regularizer: Named = ..., kernel_constraint: Any = ..., bias_constraint: Any = ..., lora_rank: Any = ..., lora_alpha: Any = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
     """Keras's Conv1D: convolution of sequences."""
 
 
-def Conv1DTranspose(filters: int, kernel_size: Sizes, strides: Optional[Sizes] = ..., padding: str = ..., *, data_format: Optional[str] = ..., dilation_rate: Sizes = ..., groups: int = ..., activation: Named = ..., use_bias: bool = ..., kernel_initializer: Named = ..., bias_initializer: Named = ..., kernel_regularizer: Named = ..., bias_regularizer: Named = ..., kernel_constraint: Any = ..., bias_constraint: Any = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
+def Conv1DTranspose(filters: int, kernel_size: Any, strides: Optional[Sizes] = ..., padding: str = ..., *, data_format: Optional[str] = ..., dilation_rate: Any = ..., groups: int = ..., activation: Named = ..., use_bias: bool = ..., kernel_initializer: Named = ..., bias_initializer: Named = ..., kernel_regularizer: Named = ..., bias_regularizer: Named = ..., kernel_constraint: Any = ..., bias_constraint: Any = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
     """Keras's Conv1DTranspose: transposed convolution of sequences."""
 
 
-def Conv2D(filters: int, kernel_size: Sizes, strides: Optional[Sizes] = ..., padding: str = ..., *, data_format: Optional[str] = ..., dilation_rate: Sizes = ..., groups: int = ..., activation: Named = ..., use_bias: bool = ..., kernel_initializer: Named = ..., bias_initializer: Named = ..., kernel_regularizer: Named = ..., bias_regularizer: Named = ..., kernel_constraint: Any = ..., bias_constraint: Any = ..., lora_rank: Any = ..., lora_alpha: Any = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
+def Conv2D(filters: int, kernel_size: Any, strides: Optional[Sizes] = ..., padding: str = ..., *, data_format: Optional[str] = ..., dilation_rate: Any = ..., groups: int = ..., activation: Named = ..., use_bias: bool = ..., kernel_initializer: Named = ..., bias_initializer: Named = ..., kernel_regularizer: Named = ..., bias_regularizer: Named = ..., kernel_constraint: Any = ..., bias_constraint: Any = ..., lora_rank: Any = ..., lora_alpha: Any = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
     """Keras's Conv2D: convolution of images."""
 
 
-def Conv2DTranspose(filters: int, kernel_size: Sizes, strides: Optional[Sizes] = ..., padding: str = ..., *, data_format: Optional[str] = ..., dilation_rate: Sizes = ..., groups: int = ..., activation: Named = ..., use_bias: bool = ..., kernel_initializer: Named = ..., bias_initializer: Named = ..., kernel_regularizer: Named = ..., bias_regularizer: Named = ..., kernel_constraint: Any = ..., bias_constraint: Any = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
+def Conv2DTranspose(filters: int, kernel_size: Any, strides: Optional[Sizes] = ..., padding: str = ..., *, data_format: Optional[str] = ..., dilation_rate: Any = ..., groups: int = ..., activation: Named = ..., use_bias: bool = ..., kernel_initializer: Named = ..., bias_initializer: Named = ..., kernel_regularizer: Named = ..., bias_regularizer: Named = ..., kernel_constraint: Any = ..., bias_constraint: Any = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
     """Keras's Conv2DTranspose: transposed convolution of images."""
+
+
+def Conv3D(filters: int, kernel_size: Any, strides: Optional[Sizes] = ..., padding: str = ..., *, data_format: Optional[str] = ..., dilation_rate: Any = ..., groups: int = ..., activation: Named = ..., use_bias: bool = ..., kernel_initializer: Named = ..., bias_initializer: Named = ..., kernel_regularizer: Named = ..., bias_regularizer: Named = ..., kernel_constraint: Any = ..., bias_constraint: Any = ..., lora_rank: Any = ..., lora_alpha: Any = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
+    """Keras's Conv3D: convolution of volumes."""
+
+
+def Conv3DTranspose(filters: int, kernel_size: Any, strides: Optional[Sizes] = ..., padding: str = ..., *, data_format: Optional[str] = ..., dilation_rate: Any = ..., groups: int = ..., activation: Named = ..., use_bias: bool = ..., kernel_initializer: Named = ..., bias_initializer: Named = ..., kernel_regularizer: Named = ..., bias_regularizer: Named = ..., kernel_constraint: Any = ..., bias_constraint: Any = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
+    """Keras's Conv3DTranspose: transposed convolution of volumes."""
 
 
 def Cropping1D(cropping: Any = ..., *, name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
@@ -160,12 +173,16 @@ def Dense(units: int, activation: Named = ..., use_bias: bool = ..., *, kernel_i
     """Keras's Dense: x times kernel plus bias over the last dimension."""
 
 
-def DepthwiseConv1D(kernel_size: Sizes, strides: Optional[Sizes] = ..., padding: str = ..., *, depth_multiplier: int = ..., data_format: Optional[str] = ..., dilation_rate: Sizes = ..., groups: int = ..., activation: Named = ..., use_bias: bool = ..., depthwise_initializer: Named = ..., bias_initializer: Named = ..., depthwise_regularizer: Named = ..., bias_regularizer: Named = ..., bias_constraint: Any = ..., depthwise_constraint: Any = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
+def DepthwiseConv1D(kernel_size: Any, strides: Optional[Sizes] = ..., padding: str = ..., *, depth_multiplier: int = ..., data_format: Optional[str] = ..., dilation_rate: Any = ..., groups: int = ..., activation: Named = ..., use_bias: bool = ..., depthwise_initializer: Named = ..., bias_initializer: Named = ..., depthwise_regularizer: Named = ..., bias_regularizer: Named = ..., bias_constraint: Any = ..., depthwise_constraint: Any = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
     """Keras's DepthwiseConv1D: convolution of each channel of a sequence by itself."""
 
 
-def DepthwiseConv2D(kernel_size: Sizes, strides: Optional[Sizes] = ..., padding: str = ..., *, depth_multiplier: int = ..., data_format: Optional[str] = ..., dilation_rate: Sizes = ..., groups: int = ..., activation: Named = ..., use_bias: bool = ..., depthwise_initializer: Named = ..., bias_initializer: Named = ..., depthwise_regularizer: Named = ..., bias_regularizer: Named = ..., bias_constraint: Any = ..., depthwise_constraint: Any = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
+def DepthwiseConv2D(kernel_size: Any, strides: Optional[Sizes] = ..., padding: str = ..., *, depth_multiplier: int = ..., data_format: Optional[str] = ..., dilation_rate: Any = ..., groups: int = ..., activation: Named = ..., use_bias: bool = ..., depthwise_initializer: Named = ..., bias_initializer: Named = ..., depthwise_regularizer: Named = ..., bias_regularizer: Named = ..., bias_constraint: Any = ..., depthwise_constraint: Any = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
     """Keras's DepthwiseConv2D: convolution of each channel by itself."""
+
+
+def Discretization(bin_boundaries: Union[float, Sequence[float]] = ..., num_bins: Any = ..., epsilon: Optional[float] = ..., output_mode: str = ..., *, sparse: bool = ..., dtype: Named = ..., name: str = ..., trainable: bool = ...) -> Layer:
+    """Keras's Discretization: which bin numbers are in, by boundaries that are given."""
 
 
 def Dot(axes: Any, normalize: bool = ..., *, name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
@@ -240,12 +257,16 @@ def Identity(*, name: str = ..., trainable: bool = ..., dtype: Named = ...) -> L
     """Keras's Identity: what comes in."""
 
 
+def IntegerLookup(max_tokens: int, num_oov_indices: int = ..., mask_token: Any = ..., oov_token: Any = ..., vocabulary: Any = ..., *, vocabulary_dtype: str = ..., vocabulary_size: Any = ..., invert: bool = ..., output_mode: str = ..., sparse: bool = ..., pad_to_max_tokens: bool = ..., oov_method: str = ..., salt: Any = ..., dtype: Named = ..., name: str = ..., trainable: bool = ...) -> Layer:
+    """Keras's IntegerLookup: the indices that numbers have in a vocabulary that is given."""
+
+
 def LSTM(units: int, activation: Named = ..., recurrent_activation: Named = ..., *, use_bias: bool = ..., kernel_initializer: Named = ..., recurrent_initializer: Named = ..., bias_initializer: Named = ..., kernel_regularizer: Named = ..., recurrent_regularizer: Named = ..., bias_regularizer: Named = ..., kernel_constraint: Any = ..., recurrent_constraint: Any = ..., bias_constraint: Any = ..., dropout: Optional[float] = ..., recurrent_dropout: Any = ..., seed: Optional[int] = ..., unit_forget_bias: bool = ..., implementation: Any = ..., return_sequences: bool = ..., return_state: bool = ..., go_backwards: bool = ..., stateful: bool = ..., unroll: Any = ..., zero_output_for_mask: bool = ..., use_cudnn: Any = ..., time_major: bool = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
     """Keras's LSTM: long short-term memory."""
 
 
 def LayerNormalization(*, axis: Sizes = ..., epsilon: Optional[float] = ..., center: bool = ..., scale: Any = ..., beta_initializer: Named = ..., gamma_initializer: Named = ..., beta_regularizer: Named = ..., gamma_regularizer: Named = ..., beta_constraint: Any = ..., gamma_constraint: Any = ..., rms_scaling: bool = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
-    """Keras's LayerNormalization: normalizes each example over its last axes."""
+    """Keras's LayerNormalization: normalizes each example over some of its axes."""
 
 
 def LeakyReLU(negative_slope: Optional[float] = ..., *, alpha: Optional[float] = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
@@ -256,15 +277,15 @@ def Masking(mask_value: Optional[float] = ..., *, name: str = ..., trainable: bo
     """Keras's Masking: leaves out steps of a given value."""
 
 
-def MaxPooling1D(pool_size: Sizes = ..., strides: Optional[Sizes] = ..., padding: str = ..., *, data_format: Optional[str] = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
+def MaxPooling1D(pool_size: Any = ..., strides: Optional[Sizes] = ..., padding: str = ..., *, data_format: Optional[str] = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
     """Keras's MaxPooling1D: the largest element of each window of a sequence."""
 
 
-def MaxPooling2D(pool_size: Sizes = ..., strides: Optional[Sizes] = ..., padding: str = ..., *, data_format: Optional[str] = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
+def MaxPooling2D(pool_size: Any = ..., strides: Optional[Sizes] = ..., padding: str = ..., *, data_format: Optional[str] = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
     """Keras's MaxPooling2D: the largest element of each window."""
 
 
-def MaxPooling3D(pool_size: Sizes = ..., strides: Optional[Sizes] = ..., padding: str = ..., *, data_format: Optional[str] = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
+def MaxPooling3D(pool_size: Any = ..., strides: Optional[Sizes] = ..., padding: str = ..., *, data_format: Optional[str] = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
     """Keras's MaxPooling3D: the largest element of each window of a volume."""
 
 
@@ -352,11 +373,15 @@ def Resizing(height: int, width: int, interpolation: str = ..., crop_to_aspect_r
     """Keras's Resizing: images of another size."""
 
 
-def SeparableConv1D(filters: int, kernel_size: Sizes, strides: Optional[Sizes] = ..., padding: str = ..., *, data_format: Optional[str] = ..., dilation_rate: Sizes = ..., depth_multiplier: int = ..., groups: int = ..., activation: Named = ..., use_bias: bool = ..., depthwise_initializer: Named = ..., pointwise_initializer: Named = ..., bias_initializer: Named = ..., depthwise_regularizer: Named = ..., pointwise_regularizer: Named = ..., bias_regularizer: Named = ..., depthwise_constraint: Any = ..., pointwise_constraint: Any = ..., bias_constraint: Any = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
+def ReversibleEmbedding(input_dim: int, output_dim: int, tie_weights: bool = ..., *, embeddings_initializer: Named = ..., embeddings_regularizer: Named = ..., embeddings_constraint: Any = ..., mask_zero: bool = ..., input_length: Any = ..., reverse_dtype: Any = ..., logit_soft_cap: Optional[float] = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
+    """Keras's ReversibleEmbedding: a row of a table for each id, and in reverse a number for each row."""
+
+
+def SeparableConv1D(filters: int, kernel_size: Any, strides: Optional[Sizes] = ..., padding: str = ..., *, data_format: Optional[str] = ..., dilation_rate: Any = ..., depth_multiplier: int = ..., groups: int = ..., activation: Named = ..., use_bias: bool = ..., depthwise_initializer: Named = ..., pointwise_initializer: Named = ..., bias_initializer: Named = ..., depthwise_regularizer: Named = ..., pointwise_regularizer: Named = ..., bias_regularizer: Named = ..., depthwise_constraint: Any = ..., pointwise_constraint: Any = ..., bias_constraint: Any = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
     """Keras's SeparableConv1D: convolution of each channel of a sequence by itself, then of the channels."""
 
 
-def SeparableConv2D(filters: int, kernel_size: Sizes, strides: Optional[Sizes] = ..., padding: str = ..., *, data_format: Optional[str] = ..., dilation_rate: Sizes = ..., depth_multiplier: int = ..., groups: int = ..., activation: Named = ..., use_bias: bool = ..., depthwise_initializer: Named = ..., pointwise_initializer: Named = ..., bias_initializer: Named = ..., depthwise_regularizer: Named = ..., pointwise_regularizer: Named = ..., bias_regularizer: Named = ..., depthwise_constraint: Any = ..., pointwise_constraint: Any = ..., bias_constraint: Any = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
+def SeparableConv2D(filters: int, kernel_size: Any, strides: Optional[Sizes] = ..., padding: str = ..., *, data_format: Optional[str] = ..., dilation_rate: Any = ..., depth_multiplier: int = ..., groups: int = ..., activation: Named = ..., use_bias: bool = ..., depthwise_initializer: Named = ..., pointwise_initializer: Named = ..., bias_initializer: Named = ..., depthwise_regularizer: Named = ..., pointwise_regularizer: Named = ..., bias_regularizer: Named = ..., depthwise_constraint: Any = ..., pointwise_constraint: Any = ..., bias_constraint: Any = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
     """Keras's SeparableConv2D: convolution of each channel by itself, then of the channels."""
 
 
@@ -365,7 +390,7 @@ def SimpleRNN(units: int, activation: Named = ..., *, use_bias: bool = ..., kern
 
 
 def Softmax(axis: int = ..., *, name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
-    """Keras's Softmax: probabilities over the last dimension."""
+    """Keras's Softmax: probabilities over one dimension."""
 
 
 def SpatialDropout1D(rate: Any, *, seed: Optional[int] = ..., data_format: Optional[str] = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
@@ -380,6 +405,10 @@ def SpatialDropout3D(rate: Any, *, seed: Optional[int] = ..., data_format: Optio
     """Keras's SpatialDropout3D: drops a fraction of the channels in training."""
 
 
+def SpectralNormalization(layer: Any, power_iterations: int = ..., *, name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
+    """Keras's SpectralNormalization: another layer, whose kernel has the largest singular value 1."""
+
+
 def Subtract(*, name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
     """Keras's Subtract: the first input less the second."""
 
@@ -392,15 +421,15 @@ def UnitNormalization(axis: int = ..., *, name: str = ..., trainable: bool = ...
     """Keras's UnitNormalization: vectors of length 1."""
 
 
-def UpSampling1D(size: Sizes = ..., *, name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
+def UpSampling1D(size: Any = ..., *, name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
     """Keras's UpSampling1D: a sequence with each step repeated."""
 
 
-def UpSampling2D(size: Sizes = ..., *, data_format: Optional[str] = ..., interpolation: str = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
+def UpSampling2D(size: Any = ..., *, data_format: Optional[str] = ..., interpolation: str = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
     """Keras's UpSampling2D: more rows and columns, repeated or interpolated."""
 
 
-def UpSampling3D(size: Sizes = ..., *, data_format: Optional[str] = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
+def UpSampling3D(size: Any = ..., *, data_format: Optional[str] = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
     """Keras's UpSampling3D: each element of a volume several times."""
 
 
@@ -416,6 +445,22 @@ def ZeroPadding3D(padding: Union[int, Sequence[Any]] = ..., *, data_format: Opti
     """Keras's ZeroPadding3D: zeros around a volume."""
 
 
+def GRUCell(units: Any, activation: Any = ..., recurrent_activation: Any = ..., **config: Any) -> Layer:
+    """Keras's GRUCell, for RNN."""
+
+
+def LSTMCell(units: Any, activation: Any = ..., recurrent_activation: Any = ..., **config: Any) -> Layer:
+    """Keras's LSTMCell, for RNN."""
+
+
+def SimpleRNNCell(units: Any, activation: Any = ..., **config: Any) -> Layer:
+    """Keras's SimpleRNNCell, for RNN."""
+
+
+def StackedRNNCells(cells: Any, **config: Any) -> Layer:
+    """Keras's StackedRNNCells, for RNN."""
+
+
 AvgPool1D = AveragePooling1D
 AvgPool2D = AveragePooling2D
 AvgPool3D = AveragePooling3D
@@ -423,6 +468,8 @@ Convolution1D = Conv1D
 Convolution1DTranspose = Conv1DTranspose
 Convolution2D = Conv2D
 Convolution2DTranspose = Conv2DTranspose
+Convolution3D = Conv3D
+Convolution3DTranspose = Conv3DTranspose
 GlobalAvgPool1D = GlobalAveragePooling1D
 GlobalAvgPool2D = GlobalAveragePooling2D
 GlobalAvgPool3D = GlobalAveragePooling3D
