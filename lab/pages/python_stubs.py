@@ -23,7 +23,7 @@ HEAD = f"# SPDX-License-Identifier: Apache-2.0\n# Made by {SELF} from the packag
 SIZES, NAMED = "Sizes", "Named"
 ALIASES = "Sizes = Union[int, Sequence[int]]\nNamed = Union[str, Mapping[str, Any], None]  # a name, or an object as Keras writes it"
 # What each function of layers/config.h reads from a layer's options.
-READ = {"integer": "int", "number": "Optional[float]", "boolean": "bool", "activation": NAMED, "initializer": NAMED, "pair": SIZES, "single": SIZES,
+READ = {"integer": "int", "number": "Optional[float]", "boolean": "bool", "activation": NAMED, "initializer": NAMED, "sizes": SIZES,
         "borders": "Union[int, Sequence[Any]]", "ends": SIZES, "numbers": "Union[float, Sequence[float]]", "shape": "Sequence[Optional[int]]",
         "choice": "str"}
 # Those that are read by functions of their own.

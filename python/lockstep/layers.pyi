@@ -57,27 +57,27 @@ def ActivityRegularization(l1: Optional[float] = ..., l2: Optional[float] = ...,
     """Keras's ActivityRegularization: adds a penalty of its input to the loss."""
 
 
-def AdaptiveAveragePooling1D(output_size: Any, *, data_format: Optional[str] = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
+def AdaptiveAveragePooling1D(output_size: Sizes, *, data_format: Optional[str] = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
     """Keras's AdaptiveAveragePooling1D: the means of as many pieces of a sequence as asked for."""
 
 
-def AdaptiveAveragePooling2D(output_size: Any, *, data_format: Optional[str] = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
+def AdaptiveAveragePooling2D(output_size: Sizes, *, data_format: Optional[str] = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
     """Keras's AdaptiveAveragePooling2D: the means of as many pieces of an image as asked for."""
 
 
-def AdaptiveAveragePooling3D(output_size: Any, *, data_format: Optional[str] = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
+def AdaptiveAveragePooling3D(output_size: Sizes, *, data_format: Optional[str] = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
     """Keras's AdaptiveAveragePooling3D: the means of as many pieces of a volume as asked for."""
 
 
-def AdaptiveMaxPooling1D(output_size: Any, *, data_format: Optional[str] = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
+def AdaptiveMaxPooling1D(output_size: Sizes, *, data_format: Optional[str] = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
     """Keras's AdaptiveMaxPooling1D: the largest elements of as many pieces of a sequence as asked for."""
 
 
-def AdaptiveMaxPooling2D(output_size: Any, *, data_format: Optional[str] = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
+def AdaptiveMaxPooling2D(output_size: Sizes, *, data_format: Optional[str] = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
     """Keras's AdaptiveMaxPooling2D: the largest elements of as many pieces of an image as asked for."""
 
 
-def AdaptiveMaxPooling3D(output_size: Any, *, data_format: Optional[str] = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
+def AdaptiveMaxPooling3D(output_size: Sizes, *, data_format: Optional[str] = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
     """Keras's AdaptiveMaxPooling3D: the largest elements of as many pieces of a volume as asked for."""
 
 
@@ -101,15 +101,15 @@ def Average(*, name: str = ..., trainable: bool = ..., dtype: Named = ...) -> La
     """Keras's Average: the mean of its inputs."""
 
 
-def AveragePooling1D(pool_size: Any = ..., strides: Optional[Sizes] = ..., padding: str = ..., *, data_format: Optional[str] = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
+def AveragePooling1D(pool_size: Sizes = ..., strides: Optional[Sizes] = ..., padding: str = ..., *, data_format: Optional[str] = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
     """Keras's AveragePooling1D: the mean of each window of a sequence."""
 
 
-def AveragePooling2D(pool_size: Any = ..., strides: Optional[Sizes] = ..., padding: str = ..., *, data_format: Optional[str] = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
+def AveragePooling2D(pool_size: Sizes = ..., strides: Optional[Sizes] = ..., padding: str = ..., *, data_format: Optional[str] = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
     """Keras's AveragePooling2D: the mean of each window."""
 
 
-def AveragePooling3D(pool_size: Any = ..., strides: Optional[Sizes] = ..., padding: str = ..., *, data_format: Optional[str] = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
+def AveragePooling3D(pool_size: Sizes = ..., strides: Optional[Sizes] = ..., padding: str = ..., *, data_format: Optional[str] = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
     """Keras's AveragePooling3D: the mean of each window of a volume."""
 
 
@@ -133,27 +133,27 @@ def Concatenate(axis: int = ..., *, name: str = ..., trainable: bool = ..., dtyp
     """Keras's Concatenate: its inputs one behind the other."""
 
 
-def Conv1D(filters: int, kernel_size: Any, strides: Optional[Sizes] = ..., padding: str = ..., *, data_format: Optional[str] = ..., dilation_rate: Any = ..., groups: int = ..., activation: Named = ..., use_bias: bool = ..., kernel_initializer: Named = ..., bias_initializer: Named = ..., kernel_regularizer: Named = ..., bias_regularizer: Named = ..., kernel_constraint: Any = ..., bias_constraint: Any = ..., lora_rank: Any = ..., lora_alpha: Any = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
+def Conv1D(filters: int, kernel_size: Sizes, strides: Optional[Sizes] = ..., padding: str = ..., *, data_format: Optional[str] = ..., dilation_rate: Sizes = ..., groups: int = ..., activation: Named = ..., use_bias: bool = ..., kernel_initializer: Named = ..., bias_initializer: Named = ..., kernel_regularizer: Named = ..., bias_regularizer: Named = ..., kernel_constraint: Any = ..., bias_constraint: Any = ..., lora_rank: Any = ..., lora_alpha: Any = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
     """Keras's Conv1D: convolution of sequences."""
 
 
-def Conv1DTranspose(filters: int, kernel_size: Any, strides: Optional[Sizes] = ..., padding: str = ..., *, data_format: Optional[str] = ..., dilation_rate: Any = ..., groups: int = ..., activation: Named = ..., use_bias: bool = ..., kernel_initializer: Named = ..., bias_initializer: Named = ..., kernel_regularizer: Named = ..., bias_regularizer: Named = ..., kernel_constraint: Any = ..., bias_constraint: Any = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
+def Conv1DTranspose(filters: int, kernel_size: Sizes, strides: Optional[Sizes] = ..., padding: str = ..., *, data_format: Optional[str] = ..., dilation_rate: Sizes = ..., groups: int = ..., activation: Named = ..., use_bias: bool = ..., kernel_initializer: Named = ..., bias_initializer: Named = ..., kernel_regularizer: Named = ..., bias_regularizer: Named = ..., kernel_constraint: Any = ..., bias_constraint: Any = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
     """Keras's Conv1DTranspose: transposed convolution of sequences."""
 
 
-def Conv2D(filters: int, kernel_size: Any, strides: Optional[Sizes] = ..., padding: str = ..., *, data_format: Optional[str] = ..., dilation_rate: Any = ..., groups: int = ..., activation: Named = ..., use_bias: bool = ..., kernel_initializer: Named = ..., bias_initializer: Named = ..., kernel_regularizer: Named = ..., bias_regularizer: Named = ..., kernel_constraint: Any = ..., bias_constraint: Any = ..., lora_rank: Any = ..., lora_alpha: Any = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
+def Conv2D(filters: int, kernel_size: Sizes, strides: Optional[Sizes] = ..., padding: str = ..., *, data_format: Optional[str] = ..., dilation_rate: Sizes = ..., groups: int = ..., activation: Named = ..., use_bias: bool = ..., kernel_initializer: Named = ..., bias_initializer: Named = ..., kernel_regularizer: Named = ..., bias_regularizer: Named = ..., kernel_constraint: Any = ..., bias_constraint: Any = ..., lora_rank: Any = ..., lora_alpha: Any = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
     """Keras's Conv2D: convolution of images."""
 
 
-def Conv2DTranspose(filters: int, kernel_size: Any, strides: Optional[Sizes] = ..., padding: str = ..., *, data_format: Optional[str] = ..., dilation_rate: Any = ..., groups: int = ..., activation: Named = ..., use_bias: bool = ..., kernel_initializer: Named = ..., bias_initializer: Named = ..., kernel_regularizer: Named = ..., bias_regularizer: Named = ..., kernel_constraint: Any = ..., bias_constraint: Any = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
+def Conv2DTranspose(filters: int, kernel_size: Sizes, strides: Optional[Sizes] = ..., padding: str = ..., *, data_format: Optional[str] = ..., dilation_rate: Sizes = ..., groups: int = ..., activation: Named = ..., use_bias: bool = ..., kernel_initializer: Named = ..., bias_initializer: Named = ..., kernel_regularizer: Named = ..., bias_regularizer: Named = ..., kernel_constraint: Any = ..., bias_constraint: Any = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
     """Keras's Conv2DTranspose: transposed convolution of images."""
 
 
-def Conv3D(filters: int, kernel_size: Any, strides: Optional[Sizes] = ..., padding: str = ..., *, data_format: Optional[str] = ..., dilation_rate: Any = ..., groups: int = ..., activation: Named = ..., use_bias: bool = ..., kernel_initializer: Named = ..., bias_initializer: Named = ..., kernel_regularizer: Named = ..., bias_regularizer: Named = ..., kernel_constraint: Any = ..., bias_constraint: Any = ..., lora_rank: Any = ..., lora_alpha: Any = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
+def Conv3D(filters: int, kernel_size: Sizes, strides: Optional[Sizes] = ..., padding: str = ..., *, data_format: Optional[str] = ..., dilation_rate: Sizes = ..., groups: int = ..., activation: Named = ..., use_bias: bool = ..., kernel_initializer: Named = ..., bias_initializer: Named = ..., kernel_regularizer: Named = ..., bias_regularizer: Named = ..., kernel_constraint: Any = ..., bias_constraint: Any = ..., lora_rank: Any = ..., lora_alpha: Any = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
     """Keras's Conv3D: convolution of volumes."""
 
 
-def Conv3DTranspose(filters: int, kernel_size: Any, strides: Optional[Sizes] = ..., padding: str = ..., *, data_format: Optional[str] = ..., dilation_rate: Any = ..., groups: int = ..., activation: Named = ..., use_bias: bool = ..., kernel_initializer: Named = ..., bias_initializer: Named = ..., kernel_regularizer: Named = ..., bias_regularizer: Named = ..., kernel_constraint: Any = ..., bias_constraint: Any = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
+def Conv3DTranspose(filters: int, kernel_size: Sizes, strides: Optional[Sizes] = ..., padding: str = ..., *, data_format: Optional[str] = ..., dilation_rate: Sizes = ..., groups: int = ..., activation: Named = ..., use_bias: bool = ..., kernel_initializer: Named = ..., bias_initializer: Named = ..., kernel_regularizer: Named = ..., bias_regularizer: Named = ..., kernel_constraint: Any = ..., bias_constraint: Any = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
     """Keras's Conv3DTranspose: transposed convolution of volumes."""
 
 
@@ -173,11 +173,11 @@ def Dense(units: int, activation: Named = ..., use_bias: bool = ..., *, kernel_i
     """Keras's Dense: x times kernel plus bias over the last dimension."""
 
 
-def DepthwiseConv1D(kernel_size: Any, strides: Optional[Sizes] = ..., padding: str = ..., *, depth_multiplier: int = ..., data_format: Optional[str] = ..., dilation_rate: Any = ..., groups: int = ..., activation: Named = ..., use_bias: bool = ..., depthwise_initializer: Named = ..., bias_initializer: Named = ..., depthwise_regularizer: Named = ..., bias_regularizer: Named = ..., bias_constraint: Any = ..., depthwise_constraint: Any = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
+def DepthwiseConv1D(kernel_size: Sizes, strides: Optional[Sizes] = ..., padding: str = ..., *, depth_multiplier: int = ..., data_format: Optional[str] = ..., dilation_rate: Sizes = ..., groups: int = ..., activation: Named = ..., use_bias: bool = ..., depthwise_initializer: Named = ..., bias_initializer: Named = ..., depthwise_regularizer: Named = ..., bias_regularizer: Named = ..., bias_constraint: Any = ..., depthwise_constraint: Any = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
     """Keras's DepthwiseConv1D: convolution of each channel of a sequence by itself."""
 
 
-def DepthwiseConv2D(kernel_size: Any, strides: Optional[Sizes] = ..., padding: str = ..., *, depth_multiplier: int = ..., data_format: Optional[str] = ..., dilation_rate: Any = ..., groups: int = ..., activation: Named = ..., use_bias: bool = ..., depthwise_initializer: Named = ..., bias_initializer: Named = ..., depthwise_regularizer: Named = ..., bias_regularizer: Named = ..., bias_constraint: Any = ..., depthwise_constraint: Any = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
+def DepthwiseConv2D(kernel_size: Sizes, strides: Optional[Sizes] = ..., padding: str = ..., *, depth_multiplier: int = ..., data_format: Optional[str] = ..., dilation_rate: Sizes = ..., groups: int = ..., activation: Named = ..., use_bias: bool = ..., depthwise_initializer: Named = ..., bias_initializer: Named = ..., depthwise_regularizer: Named = ..., bias_regularizer: Named = ..., bias_constraint: Any = ..., depthwise_constraint: Any = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
     """Keras's DepthwiseConv2D: convolution of each channel by itself."""
 
 
@@ -277,15 +277,15 @@ def Masking(mask_value: Optional[float] = ..., *, name: str = ..., trainable: bo
     """Keras's Masking: leaves out steps of a given value."""
 
 
-def MaxPooling1D(pool_size: Any = ..., strides: Optional[Sizes] = ..., padding: str = ..., *, data_format: Optional[str] = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
+def MaxPooling1D(pool_size: Sizes = ..., strides: Optional[Sizes] = ..., padding: str = ..., *, data_format: Optional[str] = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
     """Keras's MaxPooling1D: the largest element of each window of a sequence."""
 
 
-def MaxPooling2D(pool_size: Any = ..., strides: Optional[Sizes] = ..., padding: str = ..., *, data_format: Optional[str] = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
+def MaxPooling2D(pool_size: Sizes = ..., strides: Optional[Sizes] = ..., padding: str = ..., *, data_format: Optional[str] = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
     """Keras's MaxPooling2D: the largest element of each window."""
 
 
-def MaxPooling3D(pool_size: Any = ..., strides: Optional[Sizes] = ..., padding: str = ..., *, data_format: Optional[str] = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
+def MaxPooling3D(pool_size: Sizes = ..., strides: Optional[Sizes] = ..., padding: str = ..., *, data_format: Optional[str] = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
     """Keras's MaxPooling3D: the largest element of each window of a volume."""
 
 
@@ -377,11 +377,11 @@ def ReversibleEmbedding(input_dim: int, output_dim: int, tie_weights: bool = ...
     """Keras's ReversibleEmbedding: a row of a table for each id, and in reverse a number for each row."""
 
 
-def SeparableConv1D(filters: int, kernel_size: Any, strides: Optional[Sizes] = ..., padding: str = ..., *, data_format: Optional[str] = ..., dilation_rate: Any = ..., depth_multiplier: int = ..., groups: int = ..., activation: Named = ..., use_bias: bool = ..., depthwise_initializer: Named = ..., pointwise_initializer: Named = ..., bias_initializer: Named = ..., depthwise_regularizer: Named = ..., pointwise_regularizer: Named = ..., bias_regularizer: Named = ..., depthwise_constraint: Any = ..., pointwise_constraint: Any = ..., bias_constraint: Any = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
+def SeparableConv1D(filters: int, kernel_size: Sizes, strides: Optional[Sizes] = ..., padding: str = ..., *, data_format: Optional[str] = ..., dilation_rate: Sizes = ..., depth_multiplier: int = ..., groups: int = ..., activation: Named = ..., use_bias: bool = ..., depthwise_initializer: Named = ..., pointwise_initializer: Named = ..., bias_initializer: Named = ..., depthwise_regularizer: Named = ..., pointwise_regularizer: Named = ..., bias_regularizer: Named = ..., depthwise_constraint: Any = ..., pointwise_constraint: Any = ..., bias_constraint: Any = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
     """Keras's SeparableConv1D: convolution of each channel of a sequence by itself, then of the channels."""
 
 
-def SeparableConv2D(filters: int, kernel_size: Any, strides: Optional[Sizes] = ..., padding: str = ..., *, data_format: Optional[str] = ..., dilation_rate: Any = ..., depth_multiplier: int = ..., groups: int = ..., activation: Named = ..., use_bias: bool = ..., depthwise_initializer: Named = ..., pointwise_initializer: Named = ..., bias_initializer: Named = ..., depthwise_regularizer: Named = ..., pointwise_regularizer: Named = ..., bias_regularizer: Named = ..., depthwise_constraint: Any = ..., pointwise_constraint: Any = ..., bias_constraint: Any = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
+def SeparableConv2D(filters: int, kernel_size: Sizes, strides: Optional[Sizes] = ..., padding: str = ..., *, data_format: Optional[str] = ..., dilation_rate: Sizes = ..., depth_multiplier: int = ..., groups: int = ..., activation: Named = ..., use_bias: bool = ..., depthwise_initializer: Named = ..., pointwise_initializer: Named = ..., bias_initializer: Named = ..., depthwise_regularizer: Named = ..., pointwise_regularizer: Named = ..., bias_regularizer: Named = ..., depthwise_constraint: Any = ..., pointwise_constraint: Any = ..., bias_constraint: Any = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
     """Keras's SeparableConv2D: convolution of each channel by itself, then of the channels."""
 
 
@@ -421,15 +421,15 @@ def UnitNormalization(axis: int = ..., *, name: str = ..., trainable: bool = ...
     """Keras's UnitNormalization: vectors of length 1."""
 
 
-def UpSampling1D(size: Any = ..., *, name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
+def UpSampling1D(size: Sizes = ..., *, name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
     """Keras's UpSampling1D: a sequence with each step repeated."""
 
 
-def UpSampling2D(size: Any = ..., *, data_format: Optional[str] = ..., interpolation: str = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
+def UpSampling2D(size: Sizes = ..., *, data_format: Optional[str] = ..., interpolation: str = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
     """Keras's UpSampling2D: more rows and columns, repeated or interpolated."""
 
 
-def UpSampling3D(size: Any = ..., *, data_format: Optional[str] = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
+def UpSampling3D(size: Sizes = ..., *, data_format: Optional[str] = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
     """Keras's UpSampling3D: each element of a volume several times."""
 
 
