@@ -29,7 +29,7 @@ READ = {"integer": "int", "number": "Optional[float]", "boolean": "bool", "activ
 # Those that are read by functions of their own.
 READ_OTHERWISE = {"padding": "str", "recurrent_activation": NAMED, "data_format": "Optional[str]", "interpolation": "str", "seed": "Optional[int]", "strides": f"Optional[{SIZES}]",
                   **dict.fromkeys(("factor", "height_factor", "width_factor"), "Union[float, Sequence[float], None]"), "value_range": "Sequence[float]",
-                  "target_shape": "Sequence[int]", "dims": "Sequence[int]", "name": "str", "trainable": "bool",
+                  "target_shape": "Sequence[int]", "dims": "Sequence[int]", "name": "str", "trainable": "bool", **dict.fromkeys(("max_tokens", "num_bins", "oov_token", "mask_token", "vocabulary_size"), "Optional[int]"),
                   "dtype": NAMED}
 # Where a layer means something else by the name.
 OF_LAYERS = {("ZeroPadding3D", "padding"): READ["borders"], ("Cropping3D", "cropping"): READ["borders"], ("ZeroPadding1D", "padding"): READ["ends"], ("ZeroPadding2D", "padding"): READ["borders"],
@@ -64,6 +64,7 @@ class Layers:
                 self.options[name], self.summaries[name] = list(lists["keys"]), summary
         must = re.compile(r'ls_config_integer\(\s*&?\w+,\s*"(\w+)",[^;]*?LS_CONFIG_NONE\)', re.S)
         self.must = {key for text in texts.values() for key in must.findall(text)} | {"kernel_size", "rate", "stddev", "target_shape", "dims", "axes", "equation", "output_shape", "output_size", "layer", "cell"}
+        self.must -= {"max_tokens"}  # null, too
 
     @staticmethod
     def lists(text):

@@ -181,7 +181,7 @@ def DepthwiseConv2D(kernel_size: Sizes, strides: Optional[Sizes] = ..., padding:
     """Keras's DepthwiseConv2D: convolution of each channel by itself."""
 
 
-def Discretization(bin_boundaries: Union[float, Sequence[float]] = ..., num_bins: Any = ..., epsilon: Optional[float] = ..., output_mode: str = ..., *, sparse: bool = ..., dtype: Named = ..., name: str = ..., trainable: bool = ...) -> Layer:
+def Discretization(bin_boundaries: Union[float, Sequence[float]] = ..., num_bins: Optional[int] = ..., epsilon: Optional[float] = ..., output_mode: str = ..., *, sparse: bool = ..., dtype: Named = ..., name: str = ..., trainable: bool = ...) -> Layer:
     """Keras's Discretization: which bin numbers are in, by boundaries that are given."""
 
 
@@ -257,7 +257,7 @@ def Identity(*, name: str = ..., trainable: bool = ..., dtype: Named = ...) -> L
     """Keras's Identity: what comes in."""
 
 
-def IntegerLookup(max_tokens: int, num_oov_indices: int = ..., mask_token: Any = ..., oov_token: Any = ..., vocabulary: Any = ..., *, vocabulary_dtype: str = ..., vocabulary_size: Any = ..., invert: bool = ..., output_mode: str = ..., sparse: bool = ..., pad_to_max_tokens: bool = ..., oov_method: str = ..., salt: Any = ..., dtype: Named = ..., name: str = ..., trainable: bool = ...) -> Layer:
+def IntegerLookup(max_tokens: Optional[int] = ..., num_oov_indices: int = ..., mask_token: Optional[int] = ..., oov_token: Optional[int] = ..., vocabulary: Any = ..., *, vocabulary_dtype: str = ..., vocabulary_size: Optional[int] = ..., invert: bool = ..., output_mode: str = ..., sparse: bool = ..., pad_to_max_tokens: bool = ..., oov_method: str = ..., salt: Any = ..., dtype: Named = ..., name: str = ..., trainable: bool = ...) -> Layer:
     """Keras's IntegerLookup: the indices that numbers have in a vocabulary that is given."""
 
 
