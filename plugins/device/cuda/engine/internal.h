@@ -492,6 +492,7 @@ int32_t cuda_fold_run(struct ls_device *device, const struct cuda_fold *plan, vo
                                 struct ls_kernel_answer *answer);
 CUDA_PREPARE(attention)
 CUDA_PREPARE(augment)
+CUDA_PREPARE(categories)
 CUDA_PREPARE(concatenation)
 CUDA_PREPARE(conv2d)
 CUDA_PREPARE(convert)

@@ -118,6 +118,14 @@ static const struct cuda_operation operations[] = {
     [LS_OP_RECOLOUR_BACKWARD] = {"recolour_backward", false, true, cuda_prepare_augment},
     [LS_OP_ERASE] = {"erase", false, true, cuda_prepare_augment},
     [LS_OP_ERASE_BACKWARD] = {"erase_backward", false, true, cuda_prepare_augment},
+    [LS_OP_BUCKET] = {"bucket", false, true, cuda_prepare_categories},
+    [LS_OP_LOOKUP] = {"lookup", false, true, cuda_prepare_categories},
+    [LS_OP_ENCODE] = {"encode", false, true, cuda_prepare_categories},
+    [LS_OP_DENSE_TRANSPOSED] = {"dense_transposed", false, true, cuda_prepare_matmul},
+    [LS_OP_DENSE_TRANSPOSED_BACKWARD_DATA] = {"dense_transposed_backward_data", false, true,
+                                              cuda_prepare_matmul},
+    [LS_OP_DENSE_TRANSPOSED_BACKWARD_WEIGHTS] = {"dense_transposed_backward_weights", false, true,
+                                                 cuda_prepare_matmul},
 };
 
 // ---- Checking a request ----

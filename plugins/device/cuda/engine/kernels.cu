@@ -4,6 +4,7 @@
 #include "plugins/device/cuda/engine/augment.cuh"
 #include "plugins/device/cuda/engine/bodies.h"
 #include "plugins/device/cuda/engine/casts.cuh"
+#include "plugins/device/cuda/engine/categories.cuh"
 #include "plugins/device/cuda/engine/columns.cuh"
 #include "plugins/device/cuda/engine/elements.cuh"
 #include "plugins/device/cuda/engine/function.cuh"

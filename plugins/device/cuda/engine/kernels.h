@@ -332,6 +332,8 @@ struct cuda_update {
 enum {
     cuda_losses_loss,
     cuda_losses_metric,
+    cuda_losses_correlation, // a metric
+    cuda_losses_squares, // of columns
     cuda_losses_bins, // of elements, counted
     cuda_losses_choose, // which bin each item adds to
     cuda_losses_weigh // bins of what was chosen, with weights
@@ -351,12 +353,12 @@ struct cuda_losses {
     struct cuda_pairs pairs;
     uint32_t *counts; // (blocks, bins)
     int32_t *chosen; // the bin of each item, or -1
-    double *parts; // (blocks, bins): sums of weights
+    double *parts; // (blocks, bins): sums of weights, or of squares and what is beside them
     const struct ls_step_record *record;
     int64_t rows, columns; // positions of all examples, and elements of one
     int64_t positions; // of an example
     int64_t bins, items; // items: positions, or elements
-    uint32_t blocks; // that count, or have a part of the items
+    uint32_t blocks; // that count, or have a part of the items; parts of the rows
     uint32_t each_position; // whether a position has a weight; else an example has
     uint32_t add; // whether gradients are added to
     uint32_t function; // enum ls_loss_function or ls_metric_function
@@ -568,12 +570,31 @@ struct cuda_recurrent {
     float rate;
 };
 
+// Categories (categories.cuh): x, or ids (B,together,rest), and what a table has for them.
+enum cuda_categories_kernel {
+    cuda_categories_bucket,
+    cuda_categories_lookup,
+    cuda_categories_encode
+};
+
+struct cuda_categories {
+    struct cuda_store store;
+    const int32_t *whole; // NULL: they are floats
+    const float *floats;
+    const float *table; // boundaries, or (table_rows,3)
+    int64_t items, table_rows; // items: elements of y
+    int64_t together, rest; // 1 where ids do not meet
+    uint32_t function, count; // function: enum ls_encode
+    float offset;
+};
+
 // The kernels of a struct of arguments: one, or several by number.
 #define CUDA_FAMILIES(one, several)                                                              \
     one(reduction) one(move) one(concatenation) one(upsampling) one(broadcast) one(fold)         \
         one(function) one(column_sums) one(update) one(multiplication) one(heads) one(attention) \
             one(casts) several(normalization) several(pooling) several(losses) several(taps)     \
-                several(gather) several(layer) several(augment) several(recurrent)
+                several(gather) several(layer) several(augment) several(recurrent)               \
+                    several(categories)
 
 #ifdef __cplusplus
 extern "C" {

@@ -6,6 +6,7 @@
 #define MOST_BLOCKS 64 // that count side by side
 #define WEIGHING_BLOCKS 264 // two on each of 132 multiprocessors
 #define WEIGHED_ITEMS 1024 // of a part of them, at least
+#define SQUARED_ROWS 64 // of a part of them, at least
 #define PENALTY_WIDTH 32768 // items that add side by side, four elements each at once
 
 // ---- Losses and metrics ----
@@ -30,8 +31,19 @@ static int32_t run_pairs(struct ls_device *device, const struct ls_kernel *kerne
 {
     struct cuda_losses l = losses_at(kernel, launch);
     l.pairs = cuda_pairs_of(kernel, launch);
-    return cuda_start_losses(
-        device, kernel->request.op == LS_OP_METRIC ? cuda_losses_metric : cuda_losses_loss, &l);
+    return cuda_start_losses(device,
+                             kernel->request.op != LS_OP_METRIC ? cuda_losses_loss
+                             : l.function >= LS_METRIC_PEARSON  ? cuda_losses_correlation
+                                                                : cuda_losses_metric,
+                             &l);
+}
+
+static int32_t run_squares(struct ls_device *device, const struct ls_kernel *kernel,
+                           const struct cuda_call *launch)
+{
+    struct cuda_losses l = losses_at(kernel, launch);
+    l.parts = launch->scratch;
+    return cuda_start_losses(device, cuda_losses_squares, &l);
 }
 
 static int32_t run_bins(struct ls_device *device, const struct ls_kernel *kernel,
@@ -80,7 +92,7 @@ static const char *check_losses(struct ls_kernel *kernel, int64_t count, int64_t
     const uint32_t function = kernel->request.attributes.function;
     const bool metric = kernel->request.op == LS_OP_METRIC;
     const bool labels = cuda_input_desc(kernel, 1)->dtype == LS_I32;
-    if (function > (metric ? LS_METRIC_EACH_CLASS : LS_LOSS_VALUES))
+    if (function > (metric ? LS_METRIC_CONCORDANCE : LS_LOSS_VALUES))
         return "it does not know this function";
     if (!metric && labels != (function == LS_LOSS_SPARSE))
         return "labels are for the sparse loss only";
@@ -105,6 +117,18 @@ static void prepare_bins(struct ls_kernel *kernel, struct ls_kernel_answer *answ
     cuda_scratch(answer, (uint64_t)(l->bins * l->blocks) * sizeof(*l->parts));
     kernel->sums = cuda_scratch(answer, (uint64_t)l->items * sizeof(*l->chosen));
     kernel->run = run_weighed;
+}
+
+// Rows in parts, so many that there are threads enough beside each other.
+static void prepare_squares(struct ls_kernel *kernel, struct ls_kernel_answer *answer)
+{
+    struct cuda_losses *l = kernel->state;
+    const int64_t threads = (int64_t)WEIGHING_BLOCKS * CUDA_BLOCK;
+    const int64_t most = l->columns < threads ? threads / l->columns : 1;
+    const int64_t useful = (l->rows + SQUARED_ROWS - 1) / SQUARED_ROWS;
+    l->blocks = (uint32_t)(useful < most ? useful : most);
+    cuda_scratch(answer, (uint64_t)(l->bins * l->blocks) * sizeof(*l->parts));
+    kernel->run = run_squares;
 }
 
 int32_t cuda_prepare_losses(struct ls_device *device, struct ls_kernel *kernel,
@@ -142,7 +166,10 @@ int32_t cuda_prepare_losses(struct ls_device *device, struct ls_kernel *kernel,
         kernel->run = run_gradient;
     else if (op == LS_OP_POSITION_LOSS || op == LS_OP_POSITION_LOSS_BACKWARD)
         kernel->run = run_positions;
-    else if (metric && attributes->function >= LS_METRIC_CONFUSION)
+    else if (metric && attributes->function == LS_METRIC_SQUARES)
+        prepare_squares(kernel, answer);
+    else if (metric && attributes->function >= LS_METRIC_CONFUSION &&
+             attributes->function < LS_METRIC_SQUARES)
         prepare_bins(kernel, answer);
     else {
         kernel->run = run_pairs;

@@ -302,6 +302,55 @@ __device__ inline void end_metric(const struct cuda_losses &l, double2 sum)
     l.sums[1] = (float)sum.y;
 }
 
+// The sum over elements of what `of` says of each, divided by how many they are.
+template <bool block, typename function>
+__device__ inline double mean(const struct cuda_losses &l, const cuda_row &row, const function &of)
+{
+    double sum = 0;
+    each(l, row, [&](int64_t, float p, float t) { sum += of((double)p, (double)t); });
+    return cuda_row_join<block>(row, sum, [](double a, double b) { return a + b; }) / (double)l.columns;
+}
+
+// Of a position: the correlation of its predictions and targets, and its weight.
+template <bool block>
+__device__ double2 correlate(const struct cuda_losses &l, const cuda_row &row)
+{
+    const double p_mean = mean<block>(l, row, [](double p, double) { return p; });
+    const double t_mean = mean<block>(l, row, [](double, double t) { return t; });
+    const double p_part = mean<block>(l, row, [&](double p, double) { return (p - p_mean) * (p - p_mean); });
+    const double t_part = mean<block>(l, row, [&](double, double t) { return (t - t_mean) * (t - t_mean); });
+    const double both = mean<block>(l, row, [&](double p, double t) { return (p - p_mean) * (t - t_mean); });
+    if (row.thread || !row.inside)
+        return make_double2(0, 0);
+    const double apart = t_mean - p_mean, weight = (double)weight_at(l, row.index);
+    const double found = l.function == LS_METRIC_CONCORDANCE ? 2 * both / (p_part + t_part + apart * apart + 1e-7)
+                                                             : both / (sqrt(p_part) * sqrt(t_part));
+    return make_double2(weight * found, weight);
+}
+
+// Sums of a part of the rows of a column.
+__device__ inline void add_squares(const struct cuda_losses *l, int64_t i)
+{
+    const int64_t part = cuda_quotient(i, l->columns), k = i - part * l->columns;
+    const int64_t end = cuda_quotient(l->rows * (part + 1), l->blocks);
+    double targets = 0, squares = 0, errors = 0, weights = 0, elements = 0;
+    for (int64_t row = cuda_quotient(l->rows * part, l->blocks); row < end; row++) {
+        const double weight = (double)weight_at(*l, row), t = (double)target_at(*l, row, k);
+        const double error = t - (double)l->predictions[row * l->columns + k];
+        targets += weight * t;
+        squares += weight * t * t;
+        errors += weight * error * error;
+        weights += weight;
+        elements += 1;
+    }
+    double *out = l->parts + part * l->bins + 5 * k;
+    out[0] = targets;
+    out[1] = squares;
+    out[2] = errors;
+    out[3] = weights;
+    out[4] = elements;
+}
+
 // Of an element; -1: it is counted nowhere.
 __device__ inline int64_t bin_of(const struct cuda_losses &l, int64_t i)
 {
@@ -431,6 +480,10 @@ extern "C" unsigned cuda_losses_launch(uint32_t kernel, const struct cuda_losses
         const unsigned error = launch<cuda_weigh_bins>(blocks, CUDA_BLOCK, stream, *l, tiles);
         return error ? error : start<struct cuda_losses, add_parts>(l, l->bins, stream);
     }
+    if (kernel == cuda_losses_squares) {
+        const unsigned error = start<struct cuda_losses, add_squares>(l, l->blocks * l->columns, stream);
+        return error ? error : start<struct cuda_losses, add_parts>(l, l->bins, stream);
+    }
     if (kernel == cuda_losses_choose && l->function != LS_METRIC_CLASSES)
         return start<struct cuda_losses, choose_bin>(l, l->items, stream);
     const int32_t across = cuda_row_across(l->columns);
@@ -438,6 +491,9 @@ extern "C" unsigned cuda_losses_launch(uint32_t kernel, const struct cuda_losses
     return for_flag(across == CUDA_BLOCK, [&](auto block) {
         if (kernel == cuda_losses_choose)
             return launch<run_positions<block, choose_classes<block>, end_metric>>(
+                blocks, CUDA_BLOCK, stream, *l, across);
+        if (kernel == cuda_losses_correlation)
+            return launch<run_positions<block, correlate<block>, end_metric>>(
                 blocks, CUDA_BLOCK, stream, *l, across);
         return kernel == cuda_losses_loss
                    ? launch<run_positions<block, loss<block>, end_loss>>(blocks, CUDA_BLOCK, stream, *l, across)

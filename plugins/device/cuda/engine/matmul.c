@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of two activations by cuBLASLt (product.c), one for each index of their leading dimensions: y = a b, da = dy b^T,
-// db = a^T dy. What is added to is cuBLASLt's D, so nothing is left behind the product.
+// Products by cuBLASLt (product.c). Of two activations, one for each index of their leading
+// dimensions: y = a b, da = dy b^T, db = a^T dy. Of an activation, whose rows are those of all
+// leading dimensions, and a transposed parameter: y = x w^T, dx = dy w, dw = dy^T x. What is added
+// to is cuBLASLt's D, so nothing is left behind the product.
 #include "plugins/device/cuda/engine/internal.h"
 
 #define MOST_MATRICES 32768 // of a batch
@@ -9,6 +11,7 @@ enum { ROUND, REST, PRODUCTS };
 
 struct matmul {
     int64_t matrices;
+    uint32_t left; // which input is the left factor
     struct cuda_product products[PRODUCTS]; // of MOST_MATRICES, and of those that are left
     uint64_t workspace; // offset in the scratch memory
 };
@@ -35,8 +38,8 @@ static int32_t run_matmul(struct ls_device *device, const struct ls_kernel *kern
     for (int64_t i = 0; !status && i < m->matrices; i += MOST_MATRICES) {
         const struct cuda_product *p = &m->products[m->matrices - i < MOST_MATRICES ? REST : ROUND];
         const struct cuda_factors of = {
-            .a = matrix_at(launch->arguments[0], p->dtype, i * p->a.next),
-            .b = matrix_at(launch->arguments[1], p->dtype, i * p->b.next),
+            .a = matrix_at(launch->arguments[m->left], p->dtype, i * p->a.next),
+            .b = matrix_at(launch->arguments[1 - m->left], p->dtype, i * p->b.next),
             .d = (void *)(uintptr_t)matrix_at(launch->arguments[2], p->dtype, i * p->d.next),
             .workspace = cuda_workspace_at(launch, m->workspace),
         };
@@ -47,43 +50,50 @@ static int32_t run_matmul(struct ls_device *device, const struct ls_kernel *kern
 
 // ---- Preparing ----
 
-static int64_t rows_of(const struct ls_tensor_desc *desc)
+static bool is_left_turned(uint32_t op)
 {
-    return desc->dims[desc->ndims - 2];
+    return op == LS_OP_MATMUL_BACKWARD_RIGHT || op == LS_OP_DENSE_TRANSPOSED_BACKWARD_WEIGHTS;
 }
 
-static int64_t columns_of(const struct ls_tensor_desc *desc)
+static bool is_right_turned(uint32_t op)
 {
-    return desc->dims[desc->ndims - 1];
+    return op == LS_OP_MATMUL_BACKWARD_LEFT || op == LS_OP_DENSE_TRANSPOSED;
 }
 
-static struct cuda_matrix plain(const struct ls_tensor_desc *desc)
+// How many lie one after the other in each tensor.
+static int64_t matrices_of(const struct ls_kernel *kernel)
 {
-    return (struct cuda_matrix){columns_of(desc), 1, rows_of(desc) * columns_of(desc)};
+    const struct ls_tensor_desc *a = &kernel->descs[0];
+    if (kernel->request.op >= LS_OP_DENSE_TRANSPOSED)
+        return 1;
+    return cuda_elements(a) / (a->dims[a->ndims - 2] * a->dims[a->ndims - 1]);
 }
 
-static struct cuda_matrix turned(const struct ls_tensor_desc *desc)
+static struct cuda_matrix matrix_of(const struct ls_tensor_desc *desc, int64_t matrices,
+                                    bool turned)
 {
-    return (struct cuda_matrix){1, columns_of(desc), rows_of(desc) * columns_of(desc)};
+    const int64_t columns = desc->dims[desc->ndims - 1], next = cuda_elements(desc) / matrices;
+    return turned ? (struct cuda_matrix){1, columns, next} : (struct cuda_matrix){columns, 1, next};
 }
 
-static struct cuda_product product_of(struct ls_kernel *kernel)
+static struct cuda_product product_of(struct ls_kernel *kernel, const struct matmul *m)
 {
-    const struct ls_tensor_desc *a = &kernel->descs[0], *b = &kernel->descs[1];
-    const struct ls_tensor_desc *d = &kernel->descs[2];
-    const bool turn_a = kernel->request.op == LS_OP_MATMUL_BACKWARD_RIGHT;
-    const bool turn_b = kernel->request.op == LS_OP_MATMUL_BACKWARD_LEFT;
+    const uint32_t op = kernel->request.op;
+    const struct ls_tensor_desc *left = &kernel->descs[m->left], *out = &kernel->descs[2];
+    const struct ls_tensor_desc *right = &kernel->descs[1 - m->left];
+    const int64_t columns = out->dims[out->ndims - 1];
+    const int64_t rows = cuda_elements(out) / (m->matrices * columns);
     return (struct cuda_product){
-        .m = turn_a ? columns_of(a) : rows_of(a),
-        .n = turn_b ? rows_of(b) : columns_of(b),
-        .k = turn_a ? rows_of(a) : columns_of(a),
-        .a = turn_a ? turned(a) : plain(a),
-        .b = turn_b ? turned(b) : plain(b),
-        .d = plain(d),
+        .m = rows,
+        .n = columns,
+        .k = cuda_elements(left) / (m->matrices * rows),
+        .a = matrix_of(left, m->matrices, is_left_turned(op)),
+        .b = matrix_of(right, m->matrices, is_right_turned(op)),
+        .d = matrix_of(out, m->matrices, false),
         .alpha = 1,
         .beta = cuda_accumulates(kernel, 0) ? 1 : 0,
-        .dtype = a->dtype,
-        .result = d->dtype,
+        .dtype = left->dtype,
+        .result = out->dtype,
         .alignment = LS_ALIGNMENT, // a round's matrices have a multiple of it
         .epilogue = CUBLASLT_EPILOGUE_DEFAULT,
     };
@@ -92,12 +102,13 @@ static struct cuda_product product_of(struct ls_kernel *kernel)
 int32_t cuda_prepare_matmul(struct ls_device *device, struct ls_kernel *kernel,
                             struct ls_kernel_answer *answer)
 {
-    const struct cuda_product product = product_of(kernel);
     struct matmul *m = cuda_state(device, kernel, sizeof(*m));
     if (!m)
         return LS_OUT_OF_MEMORY;
     kernel->finish = matmul_finish;
-    m->matrices = cuda_elements(cuda_output_desc(kernel, 0)) / (product.m * product.n);
+    m->matrices = matrices_of(kernel);
+    m->left = kernel->request.op == LS_OP_DENSE_TRANSPOSED_BACKWARD_WEIGHTS; // dy^T x
+    const struct cuda_product product = product_of(kernel, m);
     const int64_t batches[PRODUCTS] = {m->matrices < MOST_MATRICES ? 0 : MOST_MATRICES,
                                        m->matrices % MOST_MATRICES};
     uint64_t workspace = 0;

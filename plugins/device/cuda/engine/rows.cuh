@@ -94,6 +94,11 @@ __device__ inline float cuda_of_lane(float value, int32_t step)
     return __shfl_xor_sync(0xffffffff, value, step);
 }
 
+__device__ inline double cuda_of_lane(double value, int32_t step)
+{
+    return __shfl_xor_sync(0xffffffff, value, step);
+}
+
 __device__ inline cuda_best cuda_of_lane(cuda_best best, int32_t step)
 {
     return {__shfl_xor_sync(0xffffffff, best.value, step),
