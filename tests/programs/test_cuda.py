@@ -4,6 +4,7 @@
 The double (tests/support/cuda-fake) computes on host memory that the program itself cannot touch; training on it shows
 that the host code of the device and the core keep to streams and copies. It shows nothing about a GPU.
 """
+import array
 import ctypes
 import gzip
 import json
@@ -12,7 +13,7 @@ import signal
 import subprocess
 import unittest
 
-from support import DONE, FAILED, FIXTURES, INTERRUPTED, LOCKSTEP, PEER_LOST, UNAVAILABLE, USAGE, ProgramTest, main, tensors
+from support import DONE, FAILED, FIXTURES, INTERRUPTED, KERAS_FILES, LOCKSTEP, PEER_LOST, UNAVAILABLE, USAGE, ProgramTest, main, tensors
 
 DOUBLE = os.environ["LOCKSTEP_CUDA_FAKE"]
 BUILT = os.environ["LOCKSTEP_CUDA_BUILT"] == "true"
@@ -91,16 +92,12 @@ class Double(ProgramTest):
             json.dump({"class_name": "Sequential", "config": {"layers": layers}}, file)
         return "--model=" + path
 
-    def test_categories_are_refused_by_name(self):
-        path = os.path.join(self.folder, "codes.json")
-        layers = [{"class_name": "InputLayer", "config": {"batch_shape": [None, 7]}},
-                  {"class_name": "CategoryEncoding", "config": {"num_tokens": 9, "output_mode": "count"}},
-                  {"class_name": "Dense", "config": {"units": 2, "activation": "softmax"}}]
-        with open(path, "w") as file:
-            json.dump({"class_name": "Sequential", "config": {"layers": layers}}, file)
-        options, environment = self.on_double(["--model=" + path, "--dataset=synthetic:shape=7,classes=2,examples=20", "--batch=10", "--epochs=1"], {})
+    def test_convolutions_of_volumes_are_refused_by_name(self):
+        model = self.sequential("volumes", ("InputLayer", {"batch_shape": [None, 4, 4, 4, 1]}), ("Conv3D", {"filters": 2, "kernel_size": 3}),
+                                ("Flatten", {}), ("Dense", {"units": 2}))
+        options, environment = self.on_double([model, "--dataset=synthetic:shape=4x4x4x1,classes=2,examples=20", "--batch=10", "--epochs=1"], {})
         self.refused(UNAVAILABLE, "train", "--validation=off", *options, environment=environment,
-                     says=("no kernel for operation counts_of_ids", "use another device"))
+                     says=("conv3d", "no kernel for operation conv2d of these shapes", "use another device"))
 
     def sequential(self, name, *layers):
         path = os.path.join(self.folder, name + ".json")
@@ -127,6 +124,35 @@ class Double(ProgramTest):
             for replicas in (1, 2):
                 with self.subTest(model=model, replicas=replicas):
                     self.as_on_the_reference(model, "--dataset=" + data, "--steps=3", f"--replicas={replicas}", recorded=recorded)
+
+    def test_categories_and_tied_embeddings_train_as_on_the_reference_device(self):
+        """Numbers with a vocabulary, bins and codes, one hot, several or counted; and a language model that ends with its embedding in reverse."""
+        if not KERAS_FILES:
+            self.skipTest("files of Keras are not built in")
+        folder = os.path.join(FIXTURES, "categories")
+        for name, fields, loss in (("table", ("x", "x2", "x3"), ""), ("tied", ("x",), ":from_logits=true")):
+            inputs = ",".join(f"{field}={folder}/{name}-x{field[1:] or 1}.npy" for field in fields)
+            model = os.path.join(folder, name + ".keras")
+            for replicas in (1, 2):
+                with self.subTest(model=name, replicas=replicas):
+                    self.as_on_the_reference("--model=" + model, "--initial-weights=" + model, f"--dataset=arrays:{inputs},y={folder}/{name}-y.npy",
+                                             "--loss=sparse_categorical_crossentropy" + loss, "--epochs=2", f"--replicas={replicas}", recorded=False)
+
+    def test_metrics_of_columns_and_of_positions_are_those_of_the_reference_device(self):
+        files = [self.path(name) for name in ("x.npy", "y.npy")]
+        for file, factor in zip(files, (7, 5)):
+            head = "{'descr': '<f4', 'fortran_order': False, 'shape': (200, 3), }".ljust(117) + "\n"
+            with open(file, "wb") as out:
+                out.write(b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head.encode())
+                array.array("f", (i * i * factor % 101 / 50 - 1 for i in range(600))).tofile(out)
+        names = ("r2_score", "pearson_correlation", "concordance_correlation")
+        model = self.sequential("linear", ("InputLayer", {"batch_shape": [None, 3]}), ("Dense", {"units": 3}))
+        got, wanted = (report["epochs"][0] for report in self.as_on_the_reference(
+            model, f"--dataset=arrays:x={files[0]},y={files[1]}", "--loss=mean_squared_error", "--optimizer=sgd:learning_rate=0.01",
+            "--metrics=" + ",".join(names), "--epochs=1"))
+        for name in names:
+            self.assertAlmostEqual(got[name], wanted[name], delta=1e-5, msg=name)
+            self.assertNotEqual(wanted[name], 0)
 
     def u_net(self):
         """A model that goes down and up again, whose batch normalization is frozen, and a product of two tensors at its end."""
