@@ -8,20 +8,36 @@
 
 static const char *const keys[] = {"layer", "power_iterations", NULL};
 
+// Layers of one input that have a kernel or embeddings.
+static const struct ls_layer_kind *const kinds[] = {
+    &ls_layer_dense,
+    &ls_layer_einsum_dense,
+    &ls_layer_conv1d,
+    &ls_layer_conv2d,
+    &ls_layer_conv3d,
+    &ls_layer_conv1d_transpose,
+    &ls_layer_conv2d_transpose,
+    &ls_layer_conv3d_transpose,
+    &ls_layer_depthwise_conv1d,
+    &ls_layer_depthwise_conv2d,
+    &ls_layer_embedding,
+    NULL,
+};
+
 static const struct ls_layer_kind *find_kind(struct ls_config *c, const char *class_name)
 {
-    const struct ls_layer_kind *const *kind = ls_layer_kinds;
+    const struct ls_layer_kind *const *kind = kinds;
 
     if (!class_name)
         return NULL;
     while (*kind && strcmp((*kind)->class_name, ls_layer_class(class_name)) != 0)
         kind++;
-    if (!*kind || (*kind)->most_inputs > 1 || *kind == &ls_layer_input)
+    if (!*kind)
         ls_config_fail(c, "layer",
-                       "%.60s inside is not supported; expected a layer of one input that has a "
-                       "kernel or embeddings, such as Dense, Conv2D, Embedding",
+                       "%.60s inside is not supported; expected Dense, EinsumDense, Embedding, or "
+                       "a convolution that is not separable",
                        class_name);
-    return c->status ? NULL : *kind;
+    return *kind;
 }
 
 // What Keras normalizes of a layer: its attribute `kernel`, else `embeddings`; NULL: it has none.

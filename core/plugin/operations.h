@@ -610,7 +610,7 @@ enum ls_encode {
     LS_ENCODE_ONE_HOT_CHECKED = 1, // the same, but NaN for a negative id
     LS_ENCODE_MULTI_HOT = 2, // 1 where any of the ids is; NaN where one is negative
     LS_ENCODE_COUNTS = 3, // how many of the ids are there; NaN where one is negative
-    LS_ENCODE_COUNT = 4,
+    LS_ENCODE_COUNT = 4, // grows: a device refuses the numbers that it does not know
 };
 
 // Functions of LS_OP_CLIP.

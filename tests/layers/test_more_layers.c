@@ -324,9 +324,10 @@ static const char *const refused[][2] = {
      "layer.unit: unknown option"},
     {LAYER("9, 4", "SpectralNormalization",
            "'layer': {'class_name': 'LSTM', 'config': {'units': 2}}"),
-     "layer: LSTM inside is not supported; expected a layer of one input that has a kernel"},
+     "layer: LSTM inside is not supported; expected Dense, EinsumDense, Embedding, or a "
+     "convolution"},
     {LAYER("9, 4", "SpectralNormalization", "'layer': {'class_name': 'Flatten', 'config': {}}"),
-     "layer: Flatten has no kernel and no embeddings that could be normalized"},
+     "layer: Flatten inside is not supported; expected Dense, EinsumDense, Embedding, or a conv"},
     {LAYER("9, 4", "SpectralNormalization",
            "'power_iterations': 0, 'layer': {'class_name': 'Dense', 'config': {'units': 2}}"),
      "power_iterations: expected a positive integer, got 0"},
