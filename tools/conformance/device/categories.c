@@ -29,6 +29,12 @@ static bool start(struct ls_device_case *c, uint32_t op, size_t number, uint32_t
     return true;
 }
 
+// With memory for its values, which the case fills.
+static void draw_input(struct ls_device_case *c, struct ls_tensor_desc desc)
+{
+    ls_device_case_draw(c, ls_device_case_input(c, LS_DEVICE_PLAIN, desc), LS_DEVICE_UNIFORM);
+}
+
 // Numbers from -2 to below `below`, some floats a little above; two may be bad.
 static void fill_ids(struct ls_device_case *c, size_t number, int64_t below, bool bad)
 {
@@ -59,8 +65,8 @@ bool ls_device_bucket_case(struct ls_device_case *c, uint32_t op, size_t number)
         return false;
     const int64_t n = shapes[number].n;
     const struct ls_tensor_desc boundaries = LS_DEVICE_DESC(LS_F32, n);
-    ls_device_case_input(c, LS_DEVICE_PLAIN, x);
-    ls_device_case_input(c, LS_DEVICE_PLAIN, boundaries);
+    draw_input(c, x);
+    draw_input(c, boundaries);
     ls_device_case_values(c);
     fill_ids(c, number, n, true);
     float *values = c->values[1];
@@ -84,8 +90,8 @@ bool ls_device_lookup_case(struct ls_device_case *c, uint32_t op, size_t number)
     const struct ls_tensor_desc table = LS_DEVICE_DESC(LS_F32, n, 3);
     c->request.attributes.count = (uint32_t)(number % 4);
     c->request.attributes.offset = 2;
-    ls_device_case_input(c, LS_DEVICE_PLAIN, x);
-    ls_device_case_input(c, LS_DEVICE_PLAIN, table);
+    draw_input(c, x);
+    draw_input(c, table);
     ls_device_case_values(c);
     fill_ids(c, number, 2 * n, true);
     for (int64_t i = 0; c->values[0] && number >= SHAPES && i < x.dims[0] * x.dims[1]; i++)
@@ -119,7 +125,7 @@ bool ls_device_encode_case(struct ls_device_case *c, uint32_t op, size_t number)
         y.ndims--;
     y.dims[y.ndims++] = shapes[s].n;
     c->request.attributes.count = (uint32_t)shapes[s].n;
-    ls_device_case_input(c, LS_DEVICE_PLAIN, ids);
+    draw_input(c, ids);
     ls_device_case_values(c);
     fill_ids(c, number, shapes[s].n + 2, s % 2 == 1);
     ls_device_case_output(c, LS_DEVICE_ACTIVATION, y, LS_DEVICE_EXACT);
