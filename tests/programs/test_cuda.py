@@ -138,6 +138,12 @@ class Double(ProgramTest):
                     self.as_on_the_reference("--model=" + model, "--initial-weights=" + model, f"--dataset=arrays:{inputs},y={folder}/{name}-y.npy",
                                              "--loss=sparse_categorical_crossentropy" + loss, "--epochs=2", f"--replicas={replicas}", recorded=False)
 
+    def test_an_id_that_is_none_is_named(self):
+        model = self.sequential("codes", ("InputLayer", {"batch_shape": [None, 7]}), ("Rescaling", {"scale": -20.0}),
+                                ("CategoryEncoding", {"name": "codes", "num_tokens": 9, "output_mode": "count"}), ("Dense", {"units": 2}))
+        options, environment = self.on_double([model, "--dataset=synthetic:shape=7,classes=2,examples=20", "--batch=10", "--epochs=1"], {})
+        self.refused(FAILED, "train", "--validation=off", *options, environment=environment, says=("codes", "an id in the data is negative"))
+
     def test_metrics_of_columns_and_of_positions_are_those_of_the_reference_device(self):
         files = [self.path(name) for name in ("x.npy", "y.npy")]
         for file, factor in zip(files, (7, 5)):
