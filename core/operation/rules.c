@@ -514,6 +514,22 @@ bool ls_shapes_of_position_loss(struct ls_shape_call *call)
     return true;
 }
 
+// x (B,...,1), mask (B,...), moments -> y (B,1)
+bool ls_shapes_of_masked_mean(struct ls_shape_call *call)
+{
+    const struct ls_shape *moments = &call->inputs[2];
+    struct ls_shape positions = call->inputs[0];
+    if (positions.ndims < 2 || last_dim(&positions) != 1)
+        return refuse(call, "expected at least 2 dimensions, the last of them 1");
+    positions.ndims--;
+    if (!ls_shape_equal(&positions, &call->inputs[1]))
+        return refuse(call, "the mask must have one element a position");
+    if (moments->ndims != 1 || moments->dims[0] != 3)
+        return refuse(call, "there must be the moments of one channel");
+    call->outputs[0] = (struct ls_shape){.ndims = 2, .dims = {positions.dims[0], 1}};
+    return true;
+}
+
 // predictions, targets, [weights] -> counts
 bool ls_shapes_of_metric(struct ls_shape_call *call)
 {

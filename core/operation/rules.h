@@ -39,6 +39,7 @@ bool ls_shapes_of_penalty(struct ls_shape_call *call);
 bool ls_shapes_of_update(struct ls_shape_call *call);
 bool ls_shapes_of_loss(struct ls_shape_call *call);
 bool ls_shapes_of_position_loss(struct ls_shape_call *call);
+bool ls_shapes_of_masked_mean(struct ls_shape_call *call);
 bool ls_shapes_of_metric(struct ls_shape_call *call);
 bool ls_shapes_of_clip(struct ls_shape_call *call);
 bool ls_shapes_of_lamb_update(struct ls_shape_call *call);

@@ -862,6 +862,22 @@ static const struct ls_operation_row rows[LS_OP_COUNT] = {
         .inputs = {INPUT(0), INPUT(1), OUTPUT_GRADIENT(0)},
         .outputs = {INPUT_GRADIENT(0)},
     },
+    [LS_OP_MASKED_MEAN] = {
+        .name = "masked_mean",
+        .inputs = {ARGUMENT("x", TENSOR, F32), ARGUMENT("mask", TENSOR, F32),
+                   ARGUMENT("moments", TOTAL, F64)},
+        .outputs = {ARGUMENT("y", TENSOR, F32)},
+        .traits = LS_TRAIT_LAYER,
+        .gradient = LS_GRADIENT_BY_OPERATIONS,
+        .backward = {LS_OP_MASKED_MEAN_BACKWARD},
+        .shapes = ls_shapes_of_masked_mean,
+    },
+    [LS_OP_MASKED_MEAN_BACKWARD] = {
+        .name = "masked_mean_backward",
+        .backward_of = LS_OP_MASKED_MEAN,
+        .inputs = {OUTPUT_GRADIENT(0), INPUT(1), INPUT(2)},
+        .outputs = {INPUT_GRADIENT(0)},
+    },
     [LS_OP_METRIC] = {
         .name = "metric",
         .inputs = {ARGUMENT("predictions", TENSOR, F32), ARGUMENT("targets", LABEL, INDEX),

@@ -60,6 +60,8 @@ static inline uint32_t ls_argument_dtype(const struct ls_kernel_request *request
         if (index == 3 && !is_output)
             return LS_F64;
         return index == 1 && own == LS_I32 ? i32 : f32;
+    case LS_OP_MASKED_MEAN:
+    case LS_OP_MASKED_MEAN_BACKWARD: return index == 2 ? LS_F64 : LS_F32;
     case LS_OP_CLIP:
     case LS_OP_LAMB_UPDATE: return index == 1 && !is_output ? LS_F64 : LS_F32;
     case LS_OP_BATCH_NORMALIZATION: // gamma and beta, mean and variance

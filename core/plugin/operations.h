@@ -373,7 +373,15 @@ enum ls_op {
     LS_OP_DENSE_TRANSPOSED_BACKWARD_DATA = 144,
     // x, dy -> dw
     LS_OP_DENSE_TRANSPOSED_BACKWARD_WEIGHTS = 145,
-    LS_OP_COUNT = 146, // grows with the operations: plugins compare with the numbers above
+
+    // x (B,...,1), mask (B,...), moments F64 (3) -> y (B,1), in F32: the mean over the positions of
+    // each example of x times the mask, times n / sum, or 0 where the sum is 0. Where the mask is 0,
+    // a position adds 0, whatever x is. Moments are those of the mask (see LS_OP_BATCH_MOMENTS, C =
+    // 1).
+    LS_OP_MASKED_MEAN = 150,
+    // dy, mask, moments -> dx
+    LS_OP_MASKED_MEAN_BACKWARD = 151,
+    LS_OP_COUNT = 152, // grows with the operations: plugins compare with the numbers above
 };
 
 // Half types: tensors are F32 if an operation says no other type. From LS_OP_CONV2D to

@@ -78,6 +78,7 @@ cpu_prepare cpu_cross_entropy, cpu_cross_entropy_backward, cpu_squared_error,
     cpu_squared_error_backward;
 cpu_prepare cpu_sgd_update, cpu_adam_update, cpu_average_update, cpu_measure;
 cpu_prepare cpu_loss, cpu_metric;
+cpu_prepare cpu_masked_mean; // and the backward one
 cpu_prepare cpu_update, cpu_clip, cpu_lamb_direction, cpu_lamb_update, cpu_ema_update, cpu_unscale;
 cpu_prepare cpu_layer_normalization, cpu_layer_normalization_backward;
 cpu_prepare cpu_gather_rows, cpu_gather_rows_backward;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// LS_OP_LOSS, LS_OP_POSITION_LOSS and LS_OP_METRIC: each example by one thread, in float32, sums in
+// LS_OP_LOSS, LS_OP_POSITION_LOSS, LS_OP_MASKED_MEAN and LS_OP_METRIC: each example by one thread, in float32, sums in
 // double precision and in the order of the examples.
 #include "plugins/device/cpu/cpu.h"
 
@@ -416,6 +416,58 @@ int32_t cpu_loss(struct ls_device *device, const struct ls_kernel_request *reque
         rooms_of(device, &request->arguments[0]) +
         (request->op == LS_OP_LOSS ? (uint64_t)request->arguments[0].dims[0] * sizeof(double) : 0);
     cpu_implementation(device, answer, "loss");
+    return cpu_all_plain(device, request, kernel);
+}
+
+// ---- The mean of what a mask leaves ----
+
+struct masked_mean {
+    const float *in, *mask;
+    float *out;
+    int64_t positions; // of an example
+    double grown; // what each position that is left is multiplied by
+};
+
+static void masked_mean_part(void *context, int64_t begin, int64_t end)
+{
+    const struct masked_mean *m = context;
+    for (int64_t b = begin; b < end; b++) {
+        double sum = 0;
+        for (int64_t i = b * m->positions; i < (b + 1) * m->positions; i++)
+            sum += m->mask[i] != 0 ? (double)m->mask[i] * (double)m->in[i] : 0;
+        m->out[b] = m->grown > 0 ? (float)(sum * m->grown) : 0.0f;
+    }
+}
+
+static void masked_mean_backward_part(void *context, int64_t begin, int64_t end)
+{
+    const struct masked_mean *m = context;
+    for (int64_t i = begin * m->positions; i < end * m->positions; i++)
+        m->out[i] = (float)((double)m->mask[i] * m->grown * (double)m->in[i / m->positions]);
+}
+
+static int32_t run_masked_mean(struct ls_device *device, struct ls_kernel *kernel,
+                               const struct cpu_call *launch)
+{
+    const double *moments = launch->arguments[2];
+    const int64_t examples = kernel->arguments[1].dims[0];
+    const int64_t count = (int64_t)ls_tensor_elements(&kernel->arguments[1]);
+    struct masked_mean m = {.in = launch->arguments[0],
+                            .mask = launch->arguments[1],
+                            .out = cpu_output(kernel, launch, 0),
+                            .positions = count / examples};
+    m.grown = moments[0] > 0 ? moments[2] / moments[0] / (double)m.positions : 0.0;
+    cpu_parallel(device, examples, 1, 2.0 * (double)count,
+                 kernel->op == LS_OP_MASKED_MEAN ? masked_mean_part : masked_mean_backward_part,
+                 &m);
+    return LS_OK;
+}
+
+int32_t cpu_masked_mean(struct ls_device *device, const struct ls_kernel_request *request,
+                        struct ls_kernel *kernel, struct ls_kernel_answer *answer)
+{
+    kernel->run = run_masked_mean;
+    cpu_implementation(device, answer, "masked mean");
     return cpu_all_plain(device, request, kernel);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The losses of LS_OP_LOSS with their gradients, and the counts of LS_OP_METRIC. Predictions are
+// The losses of LS_OP_LOSS with their gradients, LS_OP_MASKED_MEAN, and the counts of LS_OP_METRIC. Predictions are
 // seen as (N,C), a position a row.
 #include "plugins/device/pjrt/operations.h"
 
@@ -344,13 +344,13 @@ static struct hlo_value weighted(struct hlo *h, struct hlo_value x, struct hlo_v
     return hlo_select(h, hlo_compare(h, "NE", weights, zero), hlo_multiply(h, x, weights), zero);
 }
 
-// The share of the positions that a mask leaves, a scalar; none: there is no mask.
-static struct hlo_value left_of(const struct pjrt_call *call)
+// The share of the positions that a mask leaves, a scalar, by its moments; none: there is no mask.
+static struct hlo_value left_of(const struct pjrt_call *call, uint32_t index)
 {
     struct hlo *h = call->h;
-    if (call->input_count < 4)
+    if (call->input_count <= index)
         return (struct hlo_value){0};
-    const struct hlo_value moments = call->inputs[3];
+    const struct hlo_value moments = call->inputs[index];
     const struct hlo_value left =
         hlo_divide(h, hlo_part(h, moments, 0, 1), hlo_part(h, moments, 2, 1));
     return hlo_convert(h, hlo_reshape(h, left, (struct hlo_shape){0}), LS_F32);
@@ -382,7 +382,7 @@ static void emit_loss(struct pjrt_call *call)
 {
     struct hlo *h = call->h;
     struct positions at = positions_of(call);
-    const struct hlo_value left = left_of(call);
+    const struct hlo_value left = left_of(call, 3);
     at.weight = weights_of(call, &at);
     struct hlo_value losses = loss_of(&at).value;
     if (at.weight.id)
@@ -398,7 +398,7 @@ static void emit_loss_backward(struct pjrt_call *call)
 {
     struct hlo *h = call->h;
     const struct positions at = positions_of(call);
-    const struct hlo_value weights = weights_of(call, &at), left = left_of(call);
+    const struct hlo_value weights = weights_of(call, &at), left = left_of(call, 3);
     struct hlo_value slope = loss_of(&at).slope;
     const struct hlo_value scale =
         hlo_scaled(h, PJRT_RECORD(call, gradient_scale, LS_F32), 1 / at.each);
@@ -422,6 +422,33 @@ static void emit_position_loss_backward(struct pjrt_call *call)
     const struct positions at = positions_of(call);
     const struct hlo_value dy = hlo_reshape(h, call->inputs[2], hlo_flat(at.p.shape.dims[0]));
     call->outputs[0] = hlo_multiply(h, loss_of(&at).slope, by_row(&at, dy));
+}
+
+// x, mask, moments -> y
+static void emit_masked_mean(struct pjrt_call *call)
+{
+    struct hlo *h = call->h;
+    const struct hlo_value mask = call->inputs[1];
+    const int64_t examples = mask.shape.dims[0], each = hlo_elements(&mask.shape) / examples;
+    const struct hlo_shape rows = HLO_SHAPE(examples, each);
+    const struct hlo_value x = hlo_reshape(h, call->inputs[0], rows);
+    const struct hlo_value left = weighted(h, x, hlo_reshape(h, mask, rows));
+    const struct hlo_value mean = hlo_scaled(h, hlo_reduce(h, "add", left, 2, 0), 1 / (double)each);
+    call->outputs[0] = over_left(h, mean, left_of(call, 2));
+}
+
+// dy, mask, moments -> dx
+static void emit_masked_mean_backward(struct pjrt_call *call)
+{
+    struct hlo *h = call->h;
+    static const int64_t first = 0;
+    const struct hlo_value mask = call->inputs[1];
+    const int64_t examples = mask.shape.dims[0], each = hlo_elements(&mask.shape) / examples;
+    const struct hlo_value dy =
+        hlo_scaled(h, hlo_reshape(h, call->inputs[0], hlo_flat(examples)), 1 / (double)each);
+    const struct hlo_value wide = hlo_broadcast(h, dy, HLO_SHAPE(examples, each), &first);
+    const struct hlo_value dx = hlo_multiply(h, wide, hlo_reshape(h, mask, wide.shape));
+    call->outputs[0] = over_left(h, dx, left_of(call, 2));
 }
 
 static const char *loss_refusal(const struct ls_kernel_request *request)
@@ -637,6 +664,18 @@ const struct pjrt_operation pjrt_position_loss_backward = {
     .used_inputs = 7,
     .refusal = loss_refusal,
     .emit = emit_position_loss_backward,
+};
+
+const struct pjrt_operation pjrt_masked_mean = {
+    .name = "masked_mean",
+    .used_inputs = 7,
+    .emit = emit_masked_mean,
+};
+
+const struct pjrt_operation pjrt_masked_mean_backward = {
+    .name = "masked_mean_backward",
+    .used_inputs = 7,
+    .emit = emit_masked_mean_backward,
 };
 
 const struct pjrt_operation pjrt_metric = {

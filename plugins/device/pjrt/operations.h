@@ -19,14 +19,15 @@ extern const struct pjrt_operation pjrt_activation, pjrt_activation_backward, pj
     pjrt_dense_backward_weights, pjrt_differs, pjrt_dropout, pjrt_ema_update, pjrt_from_bytes,
     pjrt_function, pjrt_function_backward, pjrt_gather_rows, pjrt_gather_rows_backward, pjrt_guard,
     pjrt_identity, pjrt_lamb_direction, pjrt_lamb_update, pjrt_layer_normalization,
-    pjrt_layer_normalization_backward, pjrt_loss, pjrt_loss_backward, pjrt_matmul,
-    pjrt_matmul_backward_left, pjrt_matmul_backward_right, pjrt_max_pool2d,
-    pjrt_max_pool2d_backward, pjrt_maximum, pjrt_maximum_backward, pjrt_mean_squared_error,
-    pjrt_mean_squared_error_backward, pjrt_measure, pjrt_metric, pjrt_noise, pjrt_pair,
-    pjrt_pair_backward_first, pjrt_pair_backward_second, pjrt_penalty, pjrt_penalty_backward,
-    pjrt_position_loss, pjrt_position_loss_backward, pjrt_prelu, pjrt_prelu_backward, pjrt_put_part,
-    pjrt_reduce, pjrt_reduce_backward, pjrt_sgd_update, pjrt_softmax_backward, pjrt_softmax_forward,
-    pjrt_sparse_cross_entropy, pjrt_sparse_cross_entropy_backward, pjrt_take_part, pjrt_transpose,
-    pjrt_transpose_backward, pjrt_unscale, pjrt_update, pjrt_upsample2d, pjrt_upsample2d_backward;
+    pjrt_layer_normalization_backward, pjrt_loss, pjrt_loss_backward, pjrt_masked_mean,
+    pjrt_masked_mean_backward, pjrt_matmul, pjrt_matmul_backward_left, pjrt_matmul_backward_right,
+    pjrt_max_pool2d, pjrt_max_pool2d_backward, pjrt_maximum, pjrt_maximum_backward,
+    pjrt_mean_squared_error, pjrt_mean_squared_error_backward, pjrt_measure, pjrt_metric,
+    pjrt_noise, pjrt_pair, pjrt_pair_backward_first, pjrt_pair_backward_second, pjrt_penalty,
+    pjrt_penalty_backward, pjrt_position_loss, pjrt_position_loss_backward, pjrt_prelu,
+    pjrt_prelu_backward, pjrt_put_part, pjrt_reduce, pjrt_reduce_backward, pjrt_sgd_update,
+    pjrt_softmax_backward, pjrt_softmax_forward, pjrt_sparse_cross_entropy,
+    pjrt_sparse_cross_entropy_backward, pjrt_take_part, pjrt_transpose, pjrt_transpose_backward,
+    pjrt_unscale, pjrt_update, pjrt_upsample2d, pjrt_upsample2d_backward;
 
 #endif

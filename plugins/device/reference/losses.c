@@ -326,6 +326,38 @@ static void position_loss_backward_run(const struct reference_call *call)
     }
 }
 
+// ---- The mean of what a mask leaves ----
+
+// Position i of `positions` an example: what it is multiplied by in the mean of its example.
+static double share_at(const struct reference_call *call, int64_t i, int64_t positions)
+{
+    const float *mask = call->inputs[1];
+    const double *moments = call->inputs[2];
+    return moments[0] > 0 ? (double)mask[i] / (double)positions * moments[2] / moments[0] : 0;
+}
+
+// x, mask, moments -> y
+static void masked_mean_run(const struct reference_call *call)
+{
+    const float *x = call->inputs[0];
+    const int64_t count = (int64_t)ls_tensor_elements(&call->input_descs[1]);
+    const int64_t positions = count / call->input_descs[1].dims[0];
+    for (int64_t i = 0; i < count; i++) {
+        const double share = share_at(call, i, positions);
+        call->results[0][i / positions] += share != 0 ? share * (double)x[i] : 0;
+    }
+}
+
+// dy, mask, moments -> dx
+static void masked_mean_backward_run(const struct reference_call *call)
+{
+    const float *dy = call->inputs[0];
+    const int64_t count = (int64_t)ls_tensor_elements(&call->input_descs[1]);
+    const int64_t positions = count / call->input_descs[1].dims[0];
+    for (int64_t i = 0; i < count; i++)
+        call->results[0][i] = share_at(call, i, positions) * (double)dy[i / positions];
+}
+
 // ---- Metrics ----
 
 static int64_t largest_target(const struct position *at)
@@ -477,6 +509,22 @@ const struct reference_operation reference_position_loss_backward = {
     .outputs = {1, 1},
     .used_inputs = 7,
     .run = position_loss_backward_run,
+};
+
+const struct reference_operation reference_masked_mean = {
+    .name = "masked_mean",
+    .inputs = {3, 3},
+    .outputs = {1, 1},
+    .used_inputs = 7,
+    .run = masked_mean_run,
+};
+
+const struct reference_operation reference_masked_mean_backward = {
+    .name = "masked_mean_backward",
+    .inputs = {3, 3},
+    .outputs = {1, 1},
+    .used_inputs = 7,
+    .run = masked_mean_backward_run,
 };
 
 const struct reference_operation reference_metric = {

@@ -52,7 +52,8 @@ extern const struct reference_operation reference_sparse_cross_entropy,
 extern const struct reference_operation reference_sgd_update, reference_adam_update,
     reference_average_update, reference_measure, reference_guard;
 extern const struct reference_operation reference_loss, reference_loss_backward,
-    reference_position_loss, reference_position_loss_backward, reference_metric;
+    reference_position_loss, reference_position_loss_backward, reference_masked_mean,
+    reference_masked_mean_backward, reference_metric;
 extern const struct reference_operation reference_update, reference_clip, reference_unscale,
     reference_lamb_direction, reference_lamb_update, reference_ema_update;
 

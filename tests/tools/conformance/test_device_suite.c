@@ -457,6 +457,8 @@ static const struct {
     {LS_OP_ADAM_UPDATE, "adam_update N="},
     {LS_OP_LOSS, "loss huber B="},
     {LS_OP_LOSS_BACKWARD, "loss_backward poisson B="},
+    {LS_OP_MASKED_MEAN, "masked_mean B="},
+    {LS_OP_MASKED_MEAN_BACKWARD, "masked_mean_backward B="},
     {LS_OP_METRIC, "metric confusion B="},
     {LS_OP_UPDATE, "update nadam N="},
     {LS_OP_CLIP, "clip N="},

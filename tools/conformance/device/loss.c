@@ -115,7 +115,7 @@ static void squared_error(struct ls_device_suite *suite, size_t shape, bool back
     ls_device_case_run(suite, &c);
 }
 
-// ---- LS_OP_LOSS, LS_OP_POSITION_LOSS, LS_OP_METRIC: a device may lack them ----
+// ---- LS_OP_LOSS, LS_OP_POSITION_LOSS, LS_OP_MASKED_MEAN, LS_OP_METRIC: a device may lack them ----
 
 static const struct {
     const char *name;
@@ -282,6 +282,29 @@ static void position_case(struct ls_device_suite *suite, size_t which, size_t sh
     ls_device_case_run(suite, &c);
 }
 
+// `backward`: dy is one an example.
+static void masked_mean_case(struct ls_device_suite *suite, size_t shape, bool empty, bool backward)
+{
+    struct ls_device_case c;
+    struct ls_tensor_desc positions = predictions_of(shape), examples = positions;
+    positions.dims[positions.ndims - 1] = 1;
+    examples.ndims = 2;
+    examples.dims[1] = 1;
+    ls_device_case_start(
+        &c, backward ? LS_OP_MASKED_MEAN_BACKWARD : LS_OP_MASKED_MEAN, "%s B=%lld of %llu%s",
+        backward ? "masked_mean_backward" : "masked_mean", (long long)positions.dims[0],
+        (unsigned long long)ls_tensor_elements(&positions) / (uint64_t)positions.dims[0],
+        empty ? ", of which nothing is left" : "");
+    ls_device_case_draw(
+        &c, ls_device_case_input(&c, LS_DEVICE_ACTIVATION, backward ? examples : positions),
+        LS_DEVICE_UNIFORM);
+    add_position_weights(&c, shape);
+    add_moments(&c, shape, empty);
+    ls_device_case_output(&c, LS_DEVICE_ACTIVATION, backward ? positions : examples,
+                          (struct ls_device_tolerance){0, 2e-5, 1e-5});
+    ls_device_case_run(suite, &c);
+}
+
 static void metric_case(struct ls_device_suite *suite, size_t which, size_t shape, bool weighted)
 {
     struct ls_device_case c;
@@ -335,6 +358,17 @@ static bool offers_masks(struct ls_device_suite *suite)
     return ls_device_operation_offered(suite, "loss with a mask", &request);
 }
 
+static bool offers_masked_means(struct ls_device_suite *suite)
+{
+    const struct ls_device_request request = {
+        .op = LS_OP_MASKED_MEAN,
+        .input_count = 3,
+        .output_count = 1,
+        .arguments = {LS_DEVICE_DESC(LS_F32, 2, 3, 1), LS_DEVICE_DESC(LS_F32, 2, 3),
+                      LS_DEVICE_DESC(LS_F64, 3), LS_DEVICE_DESC(LS_F32, 2, 1)}};
+    return !suite->dtype && ls_device_operation_offered(suite, "masked_mean", &request);
+}
+
 // Whether it counts by classes, which a device may lack as well.
 static bool offers_classes(struct ls_device_suite *suite)
 {
@@ -356,6 +390,7 @@ static void more_losses(struct ls_device_suite *suite)
     const bool counts = offers(suite, "metric", LS_OP_METRIC);
     const bool positions = offers(suite, "position_loss", LS_OP_POSITION_LOSS);
     const bool masks = forward && offers_masks(suite), classes = counts && offers_classes(suite);
+    const bool means = offers_masked_means(suite);
     const size_t kinds = masks ? WEIGHTS : OF_POSITIONS;
     for (size_t i = 0; i < sizeof(few) / sizeof(few[0]); i++) {
         for (size_t k = 0; k < sizeof(losses) / sizeof(losses[0]); k++) {
@@ -368,6 +403,8 @@ static void more_losses(struct ls_device_suite *suite)
             if (positions)
                 position_case(suite, k, few[i], (i + k) % 2 == 0);
         }
+        for (int k = 0; means && k < 4; k++)
+            masked_mean_case(suite, few[i], k / 2, k % 2);
         for (size_t k = 0; counts && k < sizeof(metrics) / sizeof(metrics[0]); k++)
             if (classes || metrics[k].function < LS_METRIC_CLASSES)
                 metric_case(suite, k, few[i], masks && (i + k) % 2);

@@ -103,7 +103,9 @@ static void check(const struct forward *f)
         if (f->arguments[i].desc.dtype != LS_F32)
             continue;
         const bool factors = f->op >= LS_OP_RESIZE2D && f->op <= LS_OP_ERASE && i == 1;
-        if (factors || (f->op == LS_OP_RECURRENT && i == 4)) // the mask
+        const bool mask = i == (f->op == LS_OP_RECURRENT ? 4u : 1u) &&
+                          (f->op == LS_OP_RECURRENT || f->op == LS_OP_MASKED_MEAN);
+        if (factors || mask)
             continue;
         ck_assert_uint_ne(written & 1u << i, 0);
         check_input(f, i);
@@ -191,6 +193,23 @@ START_TEST(a_product_with_a_transposed_kernel_has_the_gradients_of_both_factors)
         .inputs = 2,
         .arguments = {F32(inputs[0], 2, 3, 5), F32(inputs[1], 4, 5), F32(y, 2, 3, 4)}};
     check(&f);
+}
+END_TEST
+
+// Of 5 positions of 3 examples a mask leaves 8, and another one nothing.
+START_TEST(a_mean_of_what_a_mask_leaves_has_the_gradient_of_its_positions)
+{
+    static float masks[2][15] = {{1, 0, 1, 1, 1, 0, 0, 1, 0, 1, 1, 0, 0, 0, 1}};
+    static double moments[2][3] = {{8, 8, 15}, {0, 0, 15}};
+    for (int i = 0; i < 2; i++) {
+        draw_all();
+        const struct forward f = {.op = LS_OP_MASKED_MEAN,
+                                  .inputs = 3,
+                                  .arguments = {F32(inputs[0], 3, 5, 1), F32(masks[i], 3, 5),
+                                                F64(moments[i], 3), F32(y, 3, 1)}};
+        check(&f);
+        ck_assert((y[0] != 0) == (i == 0));
+    }
 }
 END_TEST
 
@@ -398,6 +417,7 @@ static void add(TCase *tests)
     tcase_add_test(tests, attention_has_the_gradients_of_queries_keys_and_values);
     tcase_add_test(tests, a_product_has_the_gradients_of_both_factors);
     tcase_add_test(tests, a_product_with_a_transposed_kernel_has_the_gradients_of_both_factors);
+    tcase_add_test(tests, a_mean_of_what_a_mask_leaves_has_the_gradient_of_its_positions);
     tcase_add_test(tests, a_transposed_convolution_has_the_gradients_of_all_its_inputs);
     tcase_add_test(tests, a_prelu_has_the_gradients_of_its_slopes);
     tcase_add_test(tests, recurrent_layers_have_the_gradients_of_all_their_inputs);
