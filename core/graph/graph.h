@@ -168,8 +168,10 @@ struct ls_graph {
     struct ls_tensor *labels[LS_GRAPH_LOSSES]; // in the order of the outputs with a loss
     uint32_t label_count;
     // By output, with a loss: what it is compared with, and where the loss of the model is made of
-    // several, its loss of each example (B,1); NULL: none.
+    // several, its loss of each example (B,1), with a mask of each position (B,...,1); NULL: none.
     struct ls_tensor *label_of[LS_GRAPH_LOSSES], *loss_of[LS_GRAPH_LOSSES];
+    // By output, with a loss and a mask: the moments of the mask, which all replicas add up.
+    struct ls_tensor *moments_of[LS_GRAPH_LOSSES];
     struct ls_tensor *weights; // of the examples in the loss; NULL: all count once
     struct ls_tensor *sums; // with a loss
     bool keeps_outputs; // they can be read after any pass
@@ -340,25 +342,22 @@ struct ls_loss {
 };
 // Adds the loss of the model: the sum of those of its `count` outputs (LS_LOSS_NONE: it has none).
 // Label tensors, the loss operation and its sums, and the penalties of parameters that are trained.
-// Where the only output has a mask, the loss is as in Keras the mean over the steps that it leaves in
-// the whole batch: all replicas count them before the loss is computed.
+// The loss of an output with a mask is as in Keras the mean over the steps that it leaves in the whole
+// batch: all replicas count them before the loss is computed.
 LS_STATUS ls_graph_add_losses(struct ls_graph *graph, const struct ls_loss *losses, uint32_t count);
 // The same of a model with one output.
 static inline enum ls_status ls_graph_add_loss(struct ls_graph *graph, const struct ls_loss *loss)
 {
     return ls_graph_add_losses(graph, loss, 1);
 }
-// The mask of the only output; NULL: it has none, or there are several.
-static inline struct ls_tensor *ls_graph_output_mask(const struct ls_graph *graph)
-{
-    return graph->output_count == 1 ? graph->outputs[0]->mask : NULL;
-}
-// Whether the loss is one of an output with a mask. Without backward operations it is the mean over what the
-// mask leaves of a replica's share, times the examples, and the fourth sum says how much that is.
-static inline bool ls_graph_loss_is_masked(const struct ls_graph *graph)
-{
-    return graph->sums && ls_graph_output_mask(graph);
-}
+// Whether one of the outputs with a loss has a mask.
+bool ls_graph_masks_losses(const struct ls_graph *graph, const struct ls_loss *losses,
+                           uint32_t count);
+// The same of a graph with its loss. Without backward operations the loss of such an output is the
+// mean over what the mask leaves of a replica's share, times the examples, and the fourth sum says how
+// much that is: of the model's loss, or where that is made of several, of what the metric of the
+// output counts.
+bool ls_graph_loss_is_masked(const struct ls_graph *graph);
 
 // What a metric counts: an LS_OP_METRIC, or an LS_OP_LOSS whose sums it is the mean of.
 struct ls_count {
@@ -369,7 +368,9 @@ struct ls_count {
     uint32_t output; // which one of the model is compared with its labels
     struct ls_tensor *of; // an LS_OP_LOSS of these values alone; NULL: of output and labels
     bool weighted; // examples count by their weights, where they have some
-    bool masked; // only what the output's mask leaves counts; the answer: and it has a mask
+    // Only what the output's mask leaves counts, with `weighted` as in a loss: by the moments of the
+    // mask, too. The answer: and it has a mask.
+    bool masked;
 };
 // What a composed loss or metric makes of an output of the model and its labels, which are there.
 LS_STATUS ls_graph_compose(struct ls_graph *graph, const struct ls_composed *composed,

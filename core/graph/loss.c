@@ -87,6 +87,7 @@ enum ls_status ls_graph_compose(struct ls_graph *graph, const struct ls_composed
 struct term {
     const struct ls_loss *loss;
     uint32_t output;
+    struct ls_tensor *mask; // NULL: none
     struct ls_tensor
         *predictions; // or its logits; of a loss that was composed: the values themselves
     bool from_logits;
@@ -126,28 +127,70 @@ static enum ls_status reshape(struct ls_graph *graph, struct ls_tensor *x, uint3
     return ls_graph_add(graph, LS_OP_RESHAPE, NULL, &x, 1, &shape, out);
 }
 
-// The weights of the positions, which are the mask times the weight of the example, if it has one, and
-// the moments of the mask.
-static enum ls_status add_mask(struct ls_graph *graph, struct ls_operation *loss)
+bool ls_graph_masks_losses(const struct ls_graph *graph, const struct ls_loss *losses,
+                           uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (losses[i].kind != LS_LOSS_NONE && graph->outputs[i]->mask)
+            return true;
+    return false;
+}
+
+bool ls_graph_loss_is_masked(const struct ls_graph *graph)
+{
+    for (uint32_t i = 0; i < LS_GRAPH_LOSSES; i++)
+        if (graph->moments_of[i])
+            return true;
+    return false;
+}
+
+// The weights of the positions: the mask times the weight of the example, if it has one.
+static enum ls_status weigh_positions(struct ls_graph *graph, struct ls_tensor *mask,
+                                      struct ls_tensor **out)
+{
+    const struct ls_op_attributes multiply = {.function = LS_PAIR_MULTIPLY};
+    struct ls_tensor *pair[2] = {mask, NULL};
+    *out = mask;
+    if (!graph->weights)
+        return LS_OK;
+    const enum ls_status status = reshape(graph, graph->weights, mask->shape.ndims, &pair[1]);
+    return status ? status : ls_graph_add(graph, LS_OP_PAIR, &multiply, pair, 2, NULL, out);
+}
+
+// Outputs of one mask have its moments together.
+static enum ls_status add_moments(struct ls_graph *graph, uint32_t output)
+{
+    struct ls_tensor *mask = graph->outputs[output]->mask, **moments = graph->moments_of;
+    for (uint32_t i = 0; i < graph->output_count && !moments[output]; i++)
+        if (moments[i] && graph->outputs[i]->mask == mask)
+            moments[output] = moments[i];
+    if (moments[output])
+        return LS_OK;
+    const enum ls_status status = reshape(graph, mask, mask->shape.ndims + 1, &mask);
+    return status
+               ? status
+               : ls_graph_add(graph, LS_OP_BATCH_MOMENTS, NULL, &mask, 1, NULL, &moments[output]);
+}
+
+// The weights of positions and the moments of the mask are the last inputs of an LS_OP_LOSS.
+// `factor`: how often each position counts.
+static enum ls_status add_mask(struct ls_graph *graph, struct ls_operation *loss, uint32_t output,
+                               float factor)
 {
     const uint32_t layer = graph->layer, compute = graph->compute;
-    const struct ls_op_attributes multiply = {.function = LS_PAIR_MULTIPLY};
-    struct ls_tensor *mask = ls_graph_output_mask(graph), *pair[2] = {mask, NULL}, *moments = NULL;
-    enum ls_status status = LS_OK;
+    const struct ls_op_attributes scale = {.function = LS_SCALE, .factor = factor};
+    struct ls_tensor *weights = graph->outputs[output]->mask;
     graph->layer = LS_NO_LAYER;
     graph->compute = LS_F32;
-    if (graph->weights)
-        status = reshape(graph, graph->weights, mask->shape.ndims, &pair[1]);
-    if (!status && graph->weights)
-        status = ls_graph_add(graph, LS_OP_PAIR, &multiply, pair, 2, NULL, &pair[0]);
+    enum ls_status status = weigh_positions(graph, weights, &weights);
+    if (!status && factor != 1)
+        status = ls_graph_add(graph, LS_OP_FUNCTION, &scale, &weights, 1, NULL, &weights);
     if (!status)
-        status = reshape(graph, mask, mask->shape.ndims + 1, &mask);
-    if (!status)
-        status = ls_graph_add(graph, LS_OP_BATCH_MOMENTS, NULL, &mask, 1, NULL, &moments);
+        status = add_moments(graph, output);
     graph->layer = layer;
     graph->compute = compute;
-    loss->inputs[2] = pair[0];
-    loss->inputs[3] = moments;
+    loss->inputs[2] = weights;
+    loss->inputs[3] = graph->moments_of[output];
     loss->input_count = 4;
     return status;
 }
@@ -173,7 +216,7 @@ static enum ls_status add_loss_operation(struct ls_graph *graph, const struct te
     const struct ls_shape sums = {.ndims = 1, .dims = {4}};
     const struct ls_shape examples = {.ndims = 1, .dims = {LS_BATCH}};
     uint32_t function;
-    const uint32_t op = operation_of(term->loss, ls_graph_output_mask(graph), &function);
+    const uint32_t op = operation_of(term->loss, term->mask, &function);
     const bool any = op == LS_OP_LOSS, saves = op == LS_OP_SPARSE_CROSS_ENTROPY;
     struct ls_operation operation = {
         .op = op,
@@ -194,8 +237,9 @@ static enum ls_status add_loss_operation(struct ls_graph *graph, const struct te
                                         &graph->weights);
         operation.inputs[operation.input_count++] = graph->weights;
     }
-    if (!status && ls_graph_output_mask(graph))
-        status = add_mask(graph, &operation);
+    if (!status && term->mask)
+        status = add_mask(graph, &operation, term->output,
+                          term->loss->scaled ? term->loss->factor : 1.0f);
     if (!status)
         status = ls_graph_append_operation(graph, &operation);
     if (!status)
@@ -230,6 +274,15 @@ static enum ls_status add_positions(struct ls_graph *graph, const struct term *t
     return status;
 }
 
+// Of losses of positions (B,...,1): the loss of each example.
+static enum ls_status add_masked_mean(struct ls_graph *graph, const struct term *term,
+                                      struct ls_tensor *positions, struct ls_tensor **out)
+{
+    const enum ls_status status = add_moments(graph, term->output);
+    struct ls_tensor *inputs[3] = {positions, term->mask, graph->moments_of[term->output]};
+    return status ? status : ls_graph_add(graph, LS_OP_MASKED_MEAN, NULL, inputs, 3, NULL, out);
+}
+
 // (B,1): the loss of each example, the mean over its positions.
 static enum ls_status add_values(struct ls_graph *graph, const struct term *term,
                                  struct ls_tensor **out)
@@ -240,13 +293,16 @@ static enum ls_status add_values(struct ls_graph *graph, const struct term *term
     enum ls_status status = LS_OK;
     if (!term->loss->composed)
         status = add_positions(graph, term, &values);
+    graph->loss_of[term->output] = values;
+    if (!status && term->mask)
+        return add_masked_mean(graph, term, values, out);
     for (uint32_t i = 1; !status && i < values->shape.ndims; i++)
         mean.axes[i] = 1;
     if (!status && ls_shape_elements(&values->shape, 1) > 1)
         status = ls_graph_add(graph, LS_OP_REDUCE, &mean, &values, 1, NULL, &values);
     if (!status && values->shape.ndims != 2)
         status = ls_graph_add(graph, LS_OP_RESHAPE, NULL, &values, 1, &each, &values);
-    *out = values;
+    *out = graph->loss_of[term->output] = values;
     return status;
 }
 
@@ -264,7 +320,6 @@ static enum ls_status add_total(struct ls_graph *graph, const struct term *terms
         const struct ls_op_attributes by = {.function = LS_SCALE, .factor = terms[i].loss->factor};
         struct ls_tensor *pair[2] = {total, NULL};
         status = add_values(graph, &terms[i], &pair[1]);
-        graph->loss_of[terms[i].output] = pair[1];
         if (!status && terms[i].loss->scaled)
             status = ls_graph_add(graph, LS_OP_FUNCTION, &by, &pair[1], 1, NULL, &pair[1]);
         if (!status && total)
@@ -276,6 +331,21 @@ static enum ls_status add_total(struct ls_graph *graph, const struct term *terms
     graph->compute = compute;
     const struct term sum = {.loss = &loss, .predictions = total};
     return status ? status : add_loss_operation(graph, &sum, NULL);
+}
+
+// What the examples or positions count.
+static enum ls_status add_weights(struct ls_graph *graph, struct ls_count *count,
+                                  struct ls_operation *operation)
+{
+    struct ls_tensor *mask = count->masked ? graph->outputs[count->output]->mask : NULL;
+    count->masked = mask;
+    if (mask && count->weighted)
+        return add_mask(graph, operation, count->output, 1);
+    if (mask)
+        operation->inputs[operation->input_count++] = mask;
+    else if (count->weighted && graph->weights)
+        operation->inputs[operation->input_count++] = graph->weights;
+    return LS_OK;
 }
 
 static enum ls_status add_count(struct ls_graph *graph, struct ls_count *count)
@@ -291,15 +361,12 @@ static enum ls_status add_count(struct ls_graph *graph, struct ls_count *count)
         .forward = -1,
         .layer = LS_NO_LAYER,
     };
-    const enum ls_status status = ls_graph_append_tensor(graph, LS_ROLE_COUNTS, LS_F32, &shape,
-                                                         "counts", &operation.outputs[0]);
+    enum ls_status status = ls_graph_append_tensor(graph, LS_ROLE_COUNTS, LS_F32, &shape, "counts",
+                                                   &operation.outputs[0]);
+    if (!status)
+        status = add_weights(graph, count, &operation);
     if (status)
         return status;
-    count->masked = count->masked && ls_graph_output_mask(graph);
-    if (count->masked)
-        operation.inputs[operation.input_count++] = graph->outputs[0]->mask;
-    else if (count->weighted && graph->weights)
-        operation.inputs[operation.input_count++] = graph->weights;
     const uint32_t line = LS_ALIGNMENT / sizeof(float);
     count->slot = operation.outputs[0]->slot = graph->count_slots;
     graph->count_slots += (count->slots + line - 1) / line * line;
@@ -358,11 +425,10 @@ static enum ls_status begin_term(struct ls_graph *graph, const struct ls_loss *l
                                  uint32_t output, struct term *out)
 {
     struct ls_tensor *of = graph->outputs[output];
-    if (of->mask && (graph->output_count > 1 || loss->scaled))
-        return refuse_mask(graph, of, "and the model has several outputs, or a loss_weight");
     struct ls_tensor *logits = find_logits(graph, loss, of);
     *out = (struct term){.loss = loss,
                          .output = output,
+                         .mask = of->mask,
                          .predictions = logits ? logits : of,
                          .from_logits = logits || loss->from_logits};
     if (of->shape.ndims < 2)
@@ -423,7 +489,7 @@ enum ls_status ls_graph_add_losses(struct ls_graph *graph, const struct ls_loss 
     for (uint32_t i = 0; !status && i < count; i++)
         if (losses[i].kind != LS_LOSS_NONE)
             status = begin_term(graph, &losses[i], i, &terms[found++]);
-    if (!status && found == 1 && !terms[0].loss->scaled)
+    if (!status && found == 1 && (!terms[0].loss->scaled || terms[0].mask))
         status = add_loss_operation(
             graph, &terms[0], terms[0].loss->composed ? NULL : graph->label_of[terms[0].output]);
     else if (!status)

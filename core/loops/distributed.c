@@ -320,7 +320,9 @@ static enum ls_status note_metrics(struct ls_distributed *dataset)
 {
     struct ls_session *session = dataset->model->session;
     const uint32_t slots = dataset->slots;
-    const bool masked = ls_graph_loss_is_masked(session->model->graph);
+    const struct ls_metric_set *metrics = &session->model->metrics;
+    const bool masked = dataset->evaluates && ls_graph_loss_is_masked(session->model->graph);
+    struct ls_masked_sums sums = {0};
     memset(dataset->step_statistics, 0, sizeof(dataset->step_statistics));
     memset(dataset->step_counts, 0, slots * sizeof(*dataset->step_counts));
     for (uint32_t i = 0; i < session->count; i++) {
@@ -328,8 +330,8 @@ static enum ls_status note_metrics(struct ls_distributed *dataset)
         if (!replica->updates_metrics || (session->run->shards && i > 0))
             continue;
         ls_replica_add_counts(session->replicas[i], dataset->step_counts);
-        if (dataset->evaluates && masked)
-            ls_masked_sums_add(dataset->step_statistics, replica->sums);
+        if (masked)
+            ls_masked_sums_add(&sums, metrics, replica->sums, dataset->step_counts);
         for (uint32_t k = 0; k < LS_STATISTICS && (dataset->evaluates ? !masked : i == 0); k++)
             dataset->step_statistics[k] +=
                 dataset->evaluates ? replica->sums[k] : (double)replica->result.sums[k];
@@ -337,10 +339,12 @@ static enum ls_status note_metrics(struct ls_distributed *dataset)
     enum ls_status status = LS_OK;
     if (dataset->evaluates)
         status = ls_workers_add(session->run, dataset->step_statistics, LS_STATISTICS);
-    if (!status && dataset->evaluates && masked)
-        ls_masked_sums_end(dataset->step_statistics);
+    if (!status && masked)
+        status = ls_workers_add(session->run, sums.total, sizeof(sums) / sizeof(double));
     if (!status && !session->run->shards)
         status = ls_workers_add(session->run, dataset->step_counts, slots);
+    if (!status && masked)
+        ls_masked_sums_end(&sums, metrics, dataset->step_statistics, dataset->step_counts);
     for (uint32_t k = 0; k < LS_STATISTICS && isfinite(dataset->step_statistics[0]); k++)
         dataset->statistics[k] += dataset->step_statistics[k];
     for (uint32_t i = 0; i < slots; i++)

@@ -885,6 +885,7 @@ static enum ls_status add_losses(struct reading *reading)
         if (status)
             break;
         out->kind = LS_METRIC_OF_OUTPUT;
+        out->factor = reading->losses->list[i].scaled ? (double)reading->losses->list[i].factor : 1;
         out->counts = (struct ls_count){.op = LS_OP_LOSS,
                                         .attributes = {.function = LS_LOSS_VALUES},
                                         .slots = 4,
@@ -951,11 +952,12 @@ bool ls_metric_set_has(const struct ls_metric_set *set, const char *name)
 static enum ls_status add_composed(struct ls_metric_source *source, struct ls_graph *graph)
 {
     struct ls_tensor *values[LS_METRIC_SUMS] = {NULL};
-    if (ls_graph_output_mask(graph))
-        return ls_graph_fail(graph, graph->outputs[0],
-                             "the model's output has a mask (mask_zero or Masking), which metric "
-                             "'%s' of a plugin does not know; leave the metric out",
-                             source->name);
+    struct ls_tensor *of = graph->outputs[source->counts.output];
+    if (of->mask)
+        return ls_graph_fail(graph, of,
+                             "output '%s' of the model has a mask (mask_zero or Masking), which "
+                             "metric '%s' of a plugin does not know; leave the metric out",
+                             ls_graph_output_name(graph, source->counts.output), source->name);
     enum ls_status status =
         ls_graph_compose(graph, source->composed, source->counts.output, values);
     for (uint32_t i = 0; !status && i < source->composed->count; i++) {
@@ -995,8 +997,9 @@ enum ls_status ls_metric_set_add(struct ls_metric_set *set, struct ls_graph *gra
             set->list[i].counts.of = graph->loss_of[set->list[i].counts.output];
     for (uint32_t i = 0; !status && i < set->count; i++) {
         // Those that Keras makes of a function of targets and predictions; the others know no mask.
-        set->list[i].counts.masked =
-            set->list[i].kind == LS_METRIC_SHARE || set->list[i].kind == LS_METRIC_OF_LOSS;
+        set->list[i].counts.masked = set->list[i].kind == LS_METRIC_SHARE ||
+                                     set->list[i].kind == LS_METRIC_OF_LOSS ||
+                                     set->list[i].kind == LS_METRIC_OF_OUTPUT;
         if (set->list[i].kind == LS_METRIC_COMPOSED)
             status = add_composed(&set->list[i], graph);
         else if (set->list[i].threshold_count)
@@ -1007,8 +1010,6 @@ enum ls_status ls_metric_set_add(struct ls_metric_set *set, struct ls_graph *gra
     return status;
 }
 
-// ---- Values ----
-
 static double quotient(double a, double b)
 {
     return b > 0 ? a / b : 0; // as Keras divides them
@@ -1016,21 +1017,91 @@ static double quotient(double a, double b)
 
 #define OF_MASK 3 // the place of what a mask leaves in the sums of a loss
 
-void ls_masked_sums_add(double sums[static LS_STATISTICS], const double share[static LS_STATISTICS])
+// ---- Losses under masks ----
+
+static void add_sums(double *sums, const double *others)
 {
-    const double examples = share[LS_SUMS_EXAMPLES];
-    if (!(examples > 0))
-        return;
-    sums[LS_SUMS_LOSS] += share[LS_SUMS_LOSS] * share[OF_MASK] / examples;
-    sums[LS_SUMS_RIGHT] += share[LS_SUMS_RIGHT];
-    sums[LS_SUMS_EXAMPLES] += examples;
-    sums[OF_MASK] += share[OF_MASK];
+    for (uint32_t k = 0; k < LS_STATISTICS; k++)
+        sums[k] += others[k];
 }
 
-void ls_masked_sums_end(double sums[static LS_STATISTICS])
+// The sums of a share, of a mean over what a mask leaves of it, such that those of shares add up.
+static void add_masked(double *sums, const double *share)
 {
-    sums[LS_SUMS_LOSS] = quotient(sums[LS_SUMS_LOSS], sums[OF_MASK]) * sums[LS_SUMS_EXAMPLES];
+    const double examples = share[LS_SUMS_EXAMPLES];
+    const double loss = share[LS_SUMS_LOSS] * quotient(share[OF_MASK], examples);
+    const double shared[LS_STATISTICS] = {[LS_SUMS_LOSS] = loss,
+                                          [LS_SUMS_RIGHT] = share[LS_SUMS_RIGHT],
+                                          [LS_SUMS_EXAMPLES] = examples,
+                                          [OF_MASK] = share[OF_MASK]};
+    if (examples > 0)
+        add_sums(sums, shared);
 }
+
+// The same as one batch: its mean loss times its examples.
+static double masked_loss(const double *sums)
+{
+    return quotient(sums[LS_SUMS_LOSS], sums[OF_MASK]) * sums[LS_SUMS_EXAMPLES];
+}
+
+static bool is_part_under_mask(const struct ls_metric_source *source)
+{
+    return source->kind == LS_METRIC_OF_OUTPUT && source->counts.masked;
+}
+
+// Whether the model's loss is made of several.
+static bool has_parts_under_masks(const struct ls_metric_set *set)
+{
+    for (uint32_t i = 0; i < set->count; i++)
+        if (is_part_under_mask(&set->list[i]))
+            return true;
+    return false;
+}
+
+void ls_masked_sums_add(struct ls_masked_sums *sums, const struct ls_metric_set *set,
+                        const double share[static LS_STATISTICS], double *counts)
+{
+    if (!has_parts_under_masks(set)) {
+        add_masked(sums->total, share);
+        return;
+    }
+    add_sums(sums->total, share);
+    for (uint32_t i = 0; i < set->count; i++) {
+        const struct ls_metric_source *source = &set->list[i];
+        double *own = counts + source->counts.slot;
+        if (!is_part_under_mask(source))
+            continue;
+        sums->total[LS_SUMS_LOSS] -= source->factor * own[LS_SUMS_LOSS];
+        add_masked(sums->of[source->counts.output], own);
+        memset(own, 0, LS_STATISTICS * sizeof(*own));
+    }
+}
+
+void ls_masked_sums_merge(struct ls_masked_sums *sums, const struct ls_masked_sums *other)
+{
+    add_sums(sums->total, other->total);
+    for (uint32_t i = 0; i < LS_GRAPH_LOSSES; i++)
+        add_sums(sums->of[i], other->of[i]);
+}
+
+void ls_masked_sums_end(const struct ls_masked_sums *sums, const struct ls_metric_set *set,
+                        double statistics[static LS_STATISTICS], double *counts)
+{
+    add_sums(statistics, sums->total);
+    if (!has_parts_under_masks(set))
+        statistics[LS_SUMS_LOSS] += masked_loss(sums->total) - sums->total[LS_SUMS_LOSS];
+    for (uint32_t i = 0; i < set->count; i++) {
+        const struct ls_metric_source *source = &set->list[i];
+        if (!is_part_under_mask(source))
+            continue;
+        const double *of = sums->of[source->counts.output], loss = masked_loss(of);
+        statistics[LS_SUMS_LOSS] += source->factor * loss;
+        add_sums(counts + source->counts.slot, of);
+        counts[source->counts.slot + LS_SUMS_LOSS] += loss - of[LS_SUMS_LOSS];
+    }
+}
+
+// ---- Values of metrics ----
 
 // The area under the ROC curve by trapezoids; under precision over recall by Keras's interpolation
 // (Davis, Goadrich 2006).
@@ -1093,7 +1164,7 @@ static double value_of(const struct ls_metric_source *source, const double *stat
         source->counts.attributes.function == LS_LOSS_COSINE && source->counts.op == LS_OP_LOSS ? -1
                                                                                                 : 1;
     switch (source->kind) {
-    case LS_METRIC_OF_OUTPUT:
+    case LS_METRIC_OF_OUTPUT: return own[LS_SUMS_LOSS] / own[LS_SUMS_EXAMPLES];
     case LS_METRIC_OF_LOSS:
         return source->counts.masked ? sign * quotient(own[LS_SUMS_LOSS], own[OF_MASK])
                                      : sign * own[LS_SUMS_LOSS] / own[LS_SUMS_EXAMPLES];

@@ -13,13 +13,6 @@
 // the step's statistics of bucket 0 (LS_STEP_STATS); plugins know these places, so they stay. What other metrics count
 // (graph->count_slots) is added up on each replica by itself, whatever the strategy, and merged after each segment of steps: it follows them.
 #define LS_STATISTICS LS_SUMS
-// Sums of a share whose loss is a mean over what a mask leaves (ls_graph_loss_is_masked), such that
-// those of several shares add up.
-void ls_masked_sums_add(double sums[static LS_STATISTICS],
-                        const double share[static LS_STATISTICS]);
-// The same as one batch: its mean loss times its examples; what Keras averages over batches.
-void ls_masked_sums_end(double sums[static LS_STATISTICS]);
-
 // How a metric is made of its statistics.
 enum ls_metric_kind {
     LS_METRIC_OF_OUTPUT, // the loss of an output, which is a part of that of the model
@@ -55,6 +48,7 @@ struct ls_metric_set {
             *validation_name; // "accuracy", "val_accuracy"; last as long as the process
         enum ls_metric_kind kind;
         uint32_t statistic; // of LS_METRIC_OF_STATISTIC and LS_METRIC_COUNT_OF
+        double factor; // of LS_METRIC_OF_OUTPUT: how often the loss counts in that of the model
         struct ls_count counts; // of others: what the graph has to count
         const struct ls_composed *composed; // of LS_METRIC_COMPOSED
         uint32_t slots[LS_METRIC_SUMS]; // where the count of each of its sums begins
@@ -94,5 +88,21 @@ void ls_metrics_append(struct ls_metrics *out, const struct ls_metric_set *set,
 // The metrics of a step of training. Its loss is the float32 that ls_fit_losses and reports have.
 void ls_metrics_of_step(struct ls_metrics *out, const struct ls_metric_set *set,
                         const double statistics[static LS_STATISTICS], const double *counts);
+
+// What replicas find of one batch of an evaluation where a loss is under a mask
+// (ls_graph_loss_is_masked): each normalizes by what the mask leaves of its share. Sums that add up:
+// of the model's loss, and by output where that is made of several.
+struct ls_masked_sums {
+    double total[LS_STATISTICS], of[LS_GRAPH_LOSSES][LS_STATISTICS];
+};
+// Adds what a share has found. What is counted of such a loss is taken out of `counts`, which may have
+// other counts of other shares.
+void ls_masked_sums_add(struct ls_masked_sums *sums, const struct ls_metric_set *set,
+                        const double share[static LS_STATISTICS], double *counts);
+void ls_masked_sums_merge(struct ls_masked_sums *sums, const struct ls_masked_sums *other);
+// Adds those of a batch, of which all shares are there, to statistics and counts: the mean loss times
+// the examples, of which Keras averages over batches.
+void ls_masked_sums_end(const struct ls_masked_sums *sums, const struct ls_metric_set *set,
+                        double statistics[static LS_STATISTICS], double *counts);
 
 #endif

@@ -533,10 +533,10 @@ static void count_right(struct ls_metric_set *metrics)
 static enum ls_status check_mask(const struct ls_model *model, const struct ls_graph *graph,
                                  const struct ls_loss_set *loss)
 {
-    if (!model->run->shards || ls_loss_set_is_none(loss) || !ls_graph_output_mask(graph))
+    if (!model->run->shards || !ls_graph_masks_losses(graph, loss->list, loss->count))
         return LS_OK;
     ls_error("--reproducible",
-             "the output of '%s' has a mask (mask_zero or Masking), whose steps are counted over "
+             "an output of '%s' has a mask (mask_zero or Masking), whose steps are counted over "
              "the whole batch, and logical shards are computed one by one; leave it out",
              model->source);
     return LS_USAGE;
@@ -553,7 +553,8 @@ static enum ls_status build_for_training(const struct ls_model *model,
     if (status)
         return status;
     status = check_mask(model, graph, loss);
-    if (!status && (loss->list[0].weighted || ls_graph_output_mask(graph)))
+    if (!status &&
+        (loss->list[0].weighted || ls_graph_masks_losses(graph, loss->list, loss->count)))
         count_right(&compilation->metrics);
     graph->keeps_outputs = compilation->keeps_outputs;
     if (status)

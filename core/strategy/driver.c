@@ -403,7 +403,7 @@ static enum ls_status check_parts(const struct ls_driver *driver, bool parameter
         return LS_OK;
     if (driver->plan->totals[0].of_mask) {
         ls_error("--strategy",
-                 "the output of model '%s' has a mask (mask_zero or Masking), whose steps all "
+                 "an output of model '%s' has a mask (mask_zero or Masking), whose steps all "
                  "replicas count in each pass, which strategy '%s' with these options cannot order "
                  "with its parameters; use sharded:stage=2",
                  driver->plan->totals[0].tensor->name, ls_driver_name(driver));

@@ -173,7 +173,7 @@ static enum ls_status check_mask(const struct ls_fit *fit)
     if (fit->options->microbatches < 2 || !ls_graph_loss_is_masked(fit->model->graph))
         return LS_OK;
     ls_error("--microbatches",
-             "the output of '%s' has a mask (mask_zero or Masking), whose steps are counted over "
+             "an output of '%s' has a mask (mask_zero or Masking), whose steps are counted over "
              "the whole batch before the loss is computed; leave it out, or use --accumulate",
              fit->model->source);
     return LS_USAGE;

@@ -29,9 +29,11 @@ struct evaluation {
     struct ls_session *session;
     uint64_t first, steps; // batches of the dataset
     uint64_t from, to; // of `steps`, those under way
-    // By index; NULL: of a prediction. With a mask (ls_graph_loss_is_masked) by {index, batch}.
-    double (*sums)[LS_STATISTICS];
-    bool masked;
+    double (*sums)[LS_STATISTICS]; // by index; NULL: of a prediction
+    // With a mask (ls_graph_loss_is_masked) those by {index, batch}, and what metrics count, by
+    // {index, slot}; NULL: without.
+    struct ls_masked_sums *masked;
+    double *counts;
     // With logical shards: (index, statistics and what metrics count). NULL: `sums` has them.
     struct ls_exact_sum *exact;
     uint32_t exact_count; // of an index
@@ -110,19 +112,18 @@ static enum ls_status compute_share(const struct evaluation *evaluation, uint32_
         return predict_share(evaluation, index, step, batch);
     double share[LS_STATISTICS] = {0};
     double *sums = evaluation->masked ? share : evaluation->sums[index];
+    if (evaluation->masked)
+        ls_replica_clear_counts(replica);
     status = session->driver ? ls_driver_evaluate(session->driver, index, batch, sums)
                              : ls_replica_evaluate(replica, batch, sums);
     if (status || !evaluation->masked)
         return status;
     status = ls_replica_evaluate_end(replica, share); // none is added to those of another share
-    ls_masked_sums_add(evaluation->sums[index * evaluation->steps + step], share);
+    double *counts = evaluation->counts + (size_t)index * session->model->graph->count_slots;
+    ls_replica_add_counts(replica, counts);
+    ls_masked_sums_add(&evaluation->masked[index * evaluation->steps + step],
+                       &session->model->metrics, share, counts);
     return status;
-}
-
-// Of an index.
-static uint64_t sums_bytes(const struct evaluation *evaluation)
-{
-    return (evaluation->masked ? evaluation->steps : 1) * sizeof(*evaluation->sums);
 }
 
 // All shares of a batch that are this replica's.
@@ -265,6 +266,12 @@ static enum ls_status evaluate_batches(struct evaluation *evaluation)
     return status;
 }
 
+// Of an index.
+static uint64_t masked_bytes(const struct evaluation *evaluation)
+{
+    return evaluation->steps * sizeof(*evaluation->masked);
+}
+
 static enum ls_status evaluate_once(struct evaluation *evaluation, const struct ls_dataset *dataset)
 {
     struct ls_session *session = evaluation->session;
@@ -275,7 +282,13 @@ static enum ls_status evaluate_once(struct evaluation *evaluation, const struct 
         session, dataset, &order, session->run->shards ? session->need.microbatches : 1, 0,
         session->count, &stream);
     if (evaluation->sums)
-        memset(evaluation->sums, 0, session->count * sums_bytes(evaluation));
+        memset(evaluation->sums, 0, session->count * sizeof(*evaluation->sums));
+    if (evaluation->masked) {
+        memset(evaluation->masked, 0, session->count * masked_bytes(evaluation));
+        memset(evaluation->counts, 0,
+               (size_t)session->count * session->model->graph->count_slots *
+                   sizeof(*evaluation->counts));
+    }
     if (evaluation->exact)
         memset(evaluation->exact, 0,
                (size_t)session->count * evaluation->exact_count * sizeof(*evaluation->exact));
@@ -332,19 +345,25 @@ enum ls_status ls_session_predict(struct ls_session *session, const struct ls_da
     return status;
 }
 
-// The sums of batches whose loss is a mean over what a mask leaves of each.
-static void add_batches(const struct evaluation *evaluation, double (*all)[LS_STATISTICS],
-                        uint32_t world, double *statistics)
+// The sums of batches of which a loss is a mean over what a mask leaves of each.
+static enum ls_status add_batches(const struct evaluation *evaluation, double *statistics,
+                                  double *counts)
 {
-    for (uint64_t step = 0; step < evaluation->steps; step++) {
-        double batch[LS_STATISTICS] = {0};
+    const struct ls_session *session = evaluation->session;
+    const uint32_t world = ls_cluster_world(session->cluster);
+    const uint64_t bytes = masked_bytes(evaluation);
+    struct ls_masked_sums *all = malloc(world * bytes + 1); // by {rank, batch}
+    const enum ls_status status =
+        all ? ls_cluster_gather(session->cluster, evaluation->masked, bytes, all)
+            : LS_OUT_OF_MEMORY;
+    for (uint64_t step = 0; !status && step < evaluation->steps; step++) {
+        struct ls_masked_sums batch = {0};
         for (uint32_t i = 0; i < world; i++)
-            for (uint32_t k = 0; k < LS_STATISTICS; k++)
-                batch[k] += all[i * evaluation->steps + step][k];
-        ls_masked_sums_end(batch);
-        for (uint32_t k = 0; k < LS_STATISTICS; k++)
-            statistics[k] += batch[k];
+            ls_masked_sums_merge(&batch, &all[i * evaluation->steps + step]);
+        ls_masked_sums_end(&batch, &session->model->metrics, statistics, counts);
     }
+    free(all);
+    return status;
 }
 
 // The sums of all replicas of all workers. `counts`: what metrics count.
@@ -354,21 +373,21 @@ static enum ls_status add_all(const struct evaluation *evaluation, double *stati
     struct ls_session *session = evaluation->session;
     const uint32_t world = ls_cluster_world(session->cluster);
     const uint32_t slots = session->model->graph->count_slots;
-    const uint64_t bytes = sums_bytes(evaluation);
+    const uint64_t bytes = sizeof(*evaluation->sums);
     double(*all)[LS_STATISTICS] = calloc(world, bytes); // by rank
     enum ls_status status =
         all ? ls_cluster_gather(session->cluster, evaluation->sums, bytes, all) : LS_OUT_OF_MEMORY;
-    if (!status) {
-        ls_session_add_counts(session, counts);
-        status = ls_workers_add(session->run, counts, slots);
-    }
-    if (!status && evaluation->masked)
-        add_batches(evaluation, all, world, statistics);
-    for (uint32_t i = 0; !status && !evaluation->masked && i < world; i++)
+    for (uint32_t i = 0; !status && i < world; i++)
         for (uint32_t k = 0; k < LS_STATISTICS; k++)
             statistics[k] += all[i][k];
     free(all);
-    return status;
+    if (!evaluation->masked)
+        ls_session_add_counts(session, counts);
+    for (uint32_t i = 0; evaluation->masked && i < session->count * slots; i++)
+        counts[i % slots] += evaluation->counts[i];
+    if (!status)
+        status = ls_workers_add(session->run, counts, slots);
+    return status || !evaluation->masked ? status : add_batches(evaluation, statistics, counts);
 }
 
 static enum ls_status add_all_exactly(const struct evaluation *evaluation, double *statistics,
@@ -403,16 +422,21 @@ enum ls_status ls_session_evaluate(struct ls_session *session, const struct ls_d
                                     .steps =
                                         ls_stream_steps(dataset->count, session->need.global_batch),
                                     .batches = batches,
-                                    .masked = ls_graph_loss_is_masked(session->model->graph),
                                     .readers = calloc(session->count, sizeof(*evaluation.readers))};
-    evaluation.sums = calloc(session->count, sums_bytes(&evaluation) + 1);
+    const bool masked = ls_graph_loss_is_masked(session->model->graph);
+    evaluation.sums = calloc(session->count, sizeof(*evaluation.sums));
+    if (masked) {
+        evaluation.masked = calloc(session->count, masked_bytes(&evaluation) + 1);
+        evaluation.counts = calloc(session->count * slots + 1, sizeof(*evaluation.counts));
+    }
     if (exact)
         evaluation.exact =
             calloc((size_t)session->count * evaluation.exact_count, sizeof(*evaluation.exact));
-    enum ls_status status =
-        counts && evaluation.sums && evaluation.readers && !exact == !evaluation.exact
-            ? LS_OK
-            : LS_OUT_OF_MEMORY;
+    enum ls_status status = counts && evaluation.sums && evaluation.readers &&
+                                    !exact == !evaluation.exact &&
+                                    masked == (evaluation.masked && evaluation.counts)
+                                ? LS_OK
+                                : LS_OUT_OF_MEMORY;
     if (batches)
         batches->state->batches = evaluation.steps;
     if (!status)
@@ -422,6 +446,8 @@ enum ls_status ls_session_evaluate(struct ls_session *session, const struct ls_d
                        : add_all(&evaluation, statistics, counts);
     free(evaluation.exact);
     free(evaluation.sums);
+    free(evaluation.masked);
+    free(evaluation.counts);
     free(evaluation.readers);
     if (status) {
         free(counts);

@@ -3,7 +3,7 @@
 import json
 import os
 
-from support import BAD_INPUT, DONE, FIXTURES, KERAS_FILES, USAGE, ProgramTest, main
+from support import BAD_INPUT, DONE, FIXTURES, KERAS_FILES, UNAVAILABLE, USAGE, ProgramTest, main
 from test_recurrent import floats
 
 FOLDER = os.path.join(FIXTURES, "outputs")
@@ -11,6 +11,8 @@ REPLICAS = ((1,), (1, "--device=reference"), (2, "--strategy=ring"), (3, "--stra
 CLOSE = 1e-5  # float32, added up in another order
 with open(os.path.join(FOLDER, "expected.json")) as opened:
     EXPECTED = json.load(opened)
+with open(os.path.join(FOLDER, "masks.json")) as opened:
+    MASKS = json.load(opened)
 
 
 class BesideKeras(ProgramTest):
@@ -18,25 +20,26 @@ class BesideKeras(ProgramTest):
 
     def close(self, got, wanted):
         self.assertEqual(len(got), len(wanted))
-        self.assertLess(max(abs(a - b) for a, b in zip(got, wanted)), CLOSE)
+        self.assertLess(max(abs(a - b) for a, b in zip(got, wanted)), CLOSE, (got, wanted))
 
-    def options(self, name):
-        file, expected = os.path.join(FOLDER, name), EXPECTED[name]
+    def options(self, name, expected, weights):
+        file = os.path.join(FOLDER, name)
         data = [f"x{i if i > 1 else ''}={file}-x{i}.npy" for i in range(1, expected["inputs"] + 1)]
         data += [f"y{i if i > 1 else ''}={file}-y{i}.npy" for i in range(1, expected["targets"] + 1)]
-        data += [f"sample_weight={file}-weights.npy"] if expected["weights"] else []
+        data += [f"sample_weight={os.path.join(FOLDER, weights)}-weights.npy"] if weights else []
         return (f"--model={file}.keras", f"--initial-weights={file}.keras", "--dataset=arrays:" + ",".join(data))
 
     def check(self, name, *given):
         if not KERAS_FILES:
             self.skipTest("files of Keras are not built in")
         expected, out = EXPECTED[name], self.path("out.npy")
-        outcome = self.lockstep("predict", *self.options(name), "--out=" + out)
+        options = self.options(name, expected, name if expected["weights"] else None)
+        outcome = self.lockstep("predict", *options, "--out=" + out)
         self.assertEqual(outcome.code, DONE, outcome.err)
         self.close(floats(out), expected["predictions"])
         for replicas, *others in REPLICAS:
             with self.subTest(replicas=replicas, others=others):
-                report = self.train(*self.options(name), *given, "--optimizer=sgd:learning_rate=0.25", "--batch=12", "--epochs=3", "--threads=1",
+                report = self.train(*options, *given, "--optimizer=sgd:learning_rate=0.25", "--batch=12", "--epochs=3", "--threads=1",
                                     f"--replicas={replicas}", *others)
                 self.assertEqual(len(report["epochs"]), len(expected["steps"]))
                 for epoch, logs in zip(report["epochs"], expected["steps"]):
@@ -50,6 +53,35 @@ class BesideKeras(ProgramTest):
 
     def test_an_inner_output_and_one_without_a_loss(self):
         self.check("inner", "--loss=inner=huber:delta=0.5,outer=mae")  # Keras's file has no delta
+
+    def check_masks(self, name):
+        """Also an evaluation by three batches, of the last of which masks leave nothing."""
+        if not KERAS_FILES:
+            self.skipTest("files of Keras are not built in")
+        for case in (case for case in MASKS if case["model"] == name):
+            options = self.options(name, case, "masked" if case["weighted"] else None)
+            out, evaluated = self.path("out.npy"), self.path("evaluated.json")
+            outcome = self.lockstep("predict", *options, "--out=" + out)
+            self.assertEqual(outcome.code, DONE, outcome.err)
+            self.close(floats(out), case["predictions"])
+            for replicas, *others in REPLICAS:
+                with self.subTest(weighted=case["weighted"], replicas=replicas, others=others):
+                    by = (*options, f"--replicas={replicas}", *others)
+                    outcome = self.lockstep("evaluate", *by, "--split=train", "--batch=5", "--report=" + evaluated)
+                    self.assertEqual(outcome.code, DONE, outcome.err)
+                    with open(evaluated) as file:
+                        found = json.load(file)
+                    self.close([found[key] for key in case["names"]], case["evaluated"])
+                    report = self.train(*by, "--optimizer=sgd:learning_rate=0.25", "--batch=12", "--epochs=3", "--threads=1", "--validation=off")
+                    self.assertEqual(len(report["epochs"]), len(case["trained"]))
+                    for epoch, wanted in zip(report["epochs"], case["trained"]):
+                        self.close([epoch[key] for key in case["names"]], wanted)
+
+    def test_outputs_under_one_mask_beside_one_without(self):
+        self.check_masks("masked-heads")
+
+    def test_outputs_under_masks_of_their_own(self):
+        self.check_masks("masked-masks")
 
 
 def layer(class_name, name, before, **config):
@@ -136,7 +168,8 @@ class SeveralOutputs(ProgramTest):
         self.refused(BAD_INPUT, "train", self.model, self.data.replace("y2.npy", "x.npy"), says=("'size'", "field 'y2'"))
         self.refused(USAGE, "train", self.model, self.data.replace("y2=", "y3="), says=("y2 is missing",))
 
-    def test_an_output_with_a_mask_is_refused_by_its_name(self):
+    def masked(self):
+        """Options for an output of each word, under a mask, beside one of the whole."""
         with open(self.path("masked.json"), "w") as file:
             json.dump({"class_name": "Functional", "config": {
                 "name": "masked", "layers": [layer("InputLayer", "ids", [], batch_shape=[None, 4], dtype="int32"),
@@ -144,10 +177,38 @@ class SeveralOutputs(ProgramTest):
                                              layer("Dense", "tag", [("words", 0)], units=3, activation="softmax"),
                                              layer("GlobalAveragePooling1D", "mean", [("words", 0)]), layer("Dense", "size", [("mean", 0)], units=1)],
                 "input_layers": [["ids", 0, 0]], "output_layers": [["tag", 0, 0], ["size", 0, 0]]}}, file)
-        self.write_npy("ids.npy", "<i4", [[(i + k) % 9 for k in range(4)] for i in range(13)])
+        self.write_npy("ids.npy", "<i4", [[1 + (i + k) % 8 if i < 5 or k == 2 else 0 for k in range(4)] for i in range(13)])
         self.write_npy("tags.npy", "<i4", [[(i + k) % 3 for k in range(4)] for i in range(13)])
-        data = "--dataset=arrays:" + ",".join(f"{field}={self.path(name + '.npy')}" for field, name in (("x", "ids"), ("y", "tags"), ("y2", "y2")))
-        self.refused(BAD_INPUT, "train", "--model=" + self.path("masked.json"), data, "--device=cpu", says=("output 'tag'", "has a mask"))
+        fields = [f"{field}={self.path(name + '.npy')}" for field, name in (("x", "ids"), ("y", "tags"), ("y2", "y2"))]
+        return "--model=" + self.path("masked.json"), "--dataset=arrays:" + ",".join(fields), "--dataset=arrays:" + ",".join(fields[:2])
+
+    def test_replicas_count_together_what_a_mask_leaves(self):
+        self.model, self.data, _ = self.masked()
+        keys = ("loss", "tag_loss", "size_loss", "tag_accuracy")
+        one = self.losses("--loss-weights=0.5,2")
+        for epoch in one:
+            self.assertAlmostEqual(epoch["loss"], 0.5 * epoch["tag_loss"] + 2 * epoch["size_loss"], 5)
+        for case in (("--replicas=2", "--strategy=ring", "--share=3,1"), ("--replicas=3", "--strategy=sharded"), ("--device=reference",)):
+            with self.subTest(case=case):
+                for a, b in zip(one, self.losses("--loss-weights=0.5,2", *case), strict=True):
+                    for key in keys:
+                        self.assertAlmostEqual(a[key], b[key], 5, key)
+
+    def test_the_only_loss_is_under_a_mask_and_has_a_weight(self):
+        self.model, _, self.data = self.masked()
+        loss = ("--loss=tag=sparse_categorical_crossentropy",)
+        once = self.losses(*loss)[0]
+        for case in ((), ("--replicas=3", "--strategy=ring")):
+            thrice = self.losses(*loss, "--loss-weights=tag=3", *case)[0]
+            self.assertAlmostEqual(thrice["loss"], 3 * once["loss"], 5)
+            self.assertAlmostEqual(thrice["tag_accuracy"], once["tag_accuracy"], 5)
+
+    def test_what_cannot_count_a_whole_batch_is_refused(self):
+        model, data, _ = self.masked()
+        for code, says, *options in ((USAGE, "--microbatches", "--microbatches=2"), (USAGE, "--reproducible", "--reproducible"),
+                                     (UNAVAILABLE, "sharded:stage=2", "--strategy=sharded:stage=3", "--replicas=2")):
+            with self.subTest(options=options):
+                self.refused(code, "train", model, data, "--device=cpu", "--batch=13", "--epochs=1", *options, says=("has a mask", says))
 
     def test_an_output_without_a_loss_needs_no_targets(self):
         only = "--dataset=arrays:" + ",".join(f"{name}={self.path(name + '.npy')}" for name in ("x", "y"))
