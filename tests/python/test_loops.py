@@ -202,6 +202,26 @@ class Loops(ProgramTest):
         expected = model.evaluate(self.x, self.labels, return_dict=True, verbose=0)
         numpy.testing.assert_allclose([metrics[0][name] for name in expected], list(expected.values()), rtol=1e-6)
 
+    def test_evaluation_under_masks_of_several_outputs(self):
+        ids = (1 + numpy.arange(50 * 5).reshape(50, 5) % 7).astype("int32")
+        for i, row in enumerate(ids):
+            row[i * 7 % 6:] = 0
+        y = [(ids % 3).astype("int32"), self.x[:50, :1]]
+        expected = None
+        for strategy, replicas in (("one-device", 1), ("ring", 3)):
+            x = layers.Input((5,), dtype="int32")
+            words = layers.Embedding(8, 4, mask_zero=True)(x)
+            outputs = [layers.Dense(3, activation="softmax", name="tag")(words), layers.Dense(1, name="size")(layers.LSTM(3)(words))]
+            model = lockstep.Model(x, outputs, strategy=strategy, replicas=replicas, threads=1, seed=3, device="cpu")
+            model.compile("sgd", loss=["sparse_categorical_crossentropy", "mse"], loss_weights=[0.5, 2], metrics=[["accuracy"], ["mae"]])
+            dataset = model.strategy.experimental_distribute_dataset(ids, y, batch_size=12, training=False)
+            for batch in dataset:
+                model.strategy.run(lambda replica: (replica.forward(), replica.loss())[1], args=(batch,))
+            found = model.evaluate(ids, y, batch_size=12, return_dict=True, verbose=0)
+            expected = expected or found
+            for scores in (dataset.metrics(), found):
+                numpy.testing.assert_allclose([scores[name] for name in expected], list(expected.values()), rtol=1e-6)
+
     def test_what_goes_wrong(self):
         model = model_of()
         model.compile("adam")
