@@ -240,7 +240,7 @@ class Briefly(OnXla):
 
 class Suite(OnXla):
     def test_no_operation_is_wrong_and_those_without_an_emitter_are_refused(self):
-        environment = dict(os.environ, LOCKSTEP_TEST_REFUSED="^(recurrent|resize2d|draw|resample|recolour|erase|b?float16|reductions)")
+        environment = dict(os.environ, LOCKSTEP_TEST_REFUSED="^(bucket|lookup|encode|dense_transposed|recurrent|resize2d|draw|resample|recolour|erase|b?float16|reductions)")
         done = subprocess.run([os.environ["LOCKSTEP_RUN_DEVICE"], "pjrt:plugin=" + self.files[0]], stdout=subprocess.PIPE, text=True,
                               env=environment, timeout=7000)
         self.assertEqual(done.returncode, 0, done.stdout)
