@@ -218,7 +218,7 @@ class SmallModels(KerasTest):
     def test_on_the_fake_of_cuda_which_is_not_a_gpu(self):
         self.check(*FAKE, names=[name for name in SMALL if name != "volumes"])
         self.refused(UNAVAILABLE, "train", *self.prepare("volumes"), self.dataset("volumes", labels=(1, 10)), *FAKE, "--batch=8",
-                     "--loss=sparse_categorical_crossentropy:from_logits=true", says=("convolutions of volumes are not supported",))
+                     "--loss=sparse_categorical_crossentropy:from_logits=true", says=("no kernel for operation conv2d of these shapes",))
 
     def test_the_counts_are_those_of_keras(self):
         for name in SMALL:
