@@ -138,6 +138,23 @@ class Double(ProgramTest):
                     self.as_on_the_reference("--model=" + model, "--initial-weights=" + model, f"--dataset=arrays:{inputs},y={folder}/{name}-y.npy",
                                              "--loss=sparse_categorical_crossentropy" + loss, "--epochs=2", f"--replicas={replicas}", recorded=False)
 
+    def test_outputs_under_masks_train_as_on_the_reference_device(self):
+        if not KERAS_FILES:
+            self.skipTest("files of Keras are not built in")
+        for name, inputs, targets in (("masked-heads", 1, 3), ("masked-masks", 2, 2)):
+            file = os.path.join(FIXTURES, "outputs", name)
+            fields = [f"{field}{i if i > 1 else ''}={file}-{field}{i}.npy" for field, count in (("x", inputs), ("y", targets)) for i in range(1, count + 1)]
+            for replicas in (1, 2):  # they add up what the masks leave, within the step
+                with self.subTest(model=name, replicas=replicas):
+                    got, wanted = (report["epochs"] for report in self.as_on_the_reference(
+                        f"--model={file}.keras", f"--initial-weights={file}.keras", "--dataset=arrays:" + ",".join(fields), "--epochs=3",
+                        f"--replicas={replicas}"))
+                    for one, other in zip(got, wanted):
+                        losses = [key for key in other if key.endswith("loss")]
+                        self.assertGreater(len(losses), targets)
+                        for key in losses:
+                            self.assertAlmostEqual(one[key], other[key], delta=1e-5, msg=key)
+
     def test_an_id_that_is_none_is_named(self):
         model = self.sequential("codes", ("InputLayer", {"batch_shape": [None, 7]}), ("Rescaling", {"scale": -20.0}),
                                 ("CategoryEncoding", {"name": "codes", "num_tokens": 9, "output_mode": "count"}), ("Dense", {"units": 2}))

@@ -336,7 +336,9 @@ enum {
     cuda_losses_squares, // of columns
     cuda_losses_bins, // of elements, counted
     cuda_losses_choose, // which bin each item adds to
-    cuda_losses_weigh // bins of what was chosen, with weights
+    cuda_losses_weigh, // bins of what was chosen, with weights
+    cuda_losses_masked_mean,
+    cuda_losses_masked_gradient
 };
 
 #define CUDA_BINS 4096 // that a block counts at once
@@ -347,15 +349,15 @@ struct cuda_losses {
     const double *moments; // of a mask of the positions; NULL: there is none
     const int32_t *labels;
     float *gradients; // NULL: nobody asks
-    float *each; // the loss of each position; NULL: nobody asks
-    const float *dy; // of that, with its gradient; NULL: the loss of all is asked for
+    float *each; // the loss of each position, NULL: nobody asks; the mean of each row
+    const float *dy; // of that, with its gradient; NULL: the loss of all is asked for, or means
     float *sums; // of losses; counts
     struct cuda_pairs pairs;
     uint32_t *counts; // (blocks, bins)
     int32_t *chosen; // the bin of each item, or -1
     double *parts; // (blocks, bins): sums of weights, or of squares and what is beside them
     const struct ls_step_record *record;
-    int64_t rows, columns; // positions of all examples, and elements of one
+    int64_t rows, columns; // positions and their elements; of means examples and their positions
     int64_t positions; // of an example
     int64_t bins, items; // items: positions, or elements
     uint32_t blocks; // that count, or have a part of the items; parts of the rows

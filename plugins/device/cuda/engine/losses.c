@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Losses that have several functions, with weights or a mask, or one by one for each position,
-// metrics (losses.cuh), and what regularized variables add to losses.
+// means of these, metrics (losses.cuh), and what regularized variables add to losses.
 #include "plugins/device/cuda/engine/internal.h"
 
 #define MOST_BLOCKS 64 // that count side by side
@@ -176,6 +176,47 @@ int32_t cuda_prepare_losses(struct ls_device *device, struct ls_kernel *kernel,
         return cuda_prepare_pairs(device, kernel, answer);
     }
     return LS_OK;
+}
+
+// ---- Means of what a mask leaves ----
+
+// x, mask, moments -> y
+static int32_t run_masked_mean(struct ls_device *device, const struct ls_kernel *kernel,
+                               const struct cuda_call *launch)
+{
+    struct cuda_losses l = *(const struct cuda_losses *)kernel->state;
+    l.predictions = launch->arguments[0];
+    l.weights = launch->arguments[1];
+    l.moments = launch->arguments[2];
+    l.each = cuda_output(kernel, launch, 0);
+    return cuda_start_losses(device, cuda_losses_masked_mean, &l);
+}
+
+// dy, mask, moments -> dx
+static int32_t run_masked_gradient(struct ls_device *device, const struct ls_kernel *kernel,
+                                   const struct cuda_call *launch)
+{
+    struct cuda_losses l = *(const struct cuda_losses *)kernel->state;
+    l.dy = launch->arguments[0];
+    l.weights = launch->arguments[1];
+    l.moments = launch->arguments[2];
+    l.gradients = cuda_output(kernel, launch, 0);
+    l.add = cuda_accumulates(kernel, 0);
+    return cuda_start_losses(device, cuda_losses_masked_gradient, &l);
+}
+
+int32_t cuda_prepare_masked_mean(struct ls_device *device, struct ls_kernel *kernel,
+                                 struct ls_kernel_answer *answer)
+{
+    const struct ls_tensor_desc *mask = cuda_input_desc(kernel, 1);
+    struct cuda_losses *l = cuda_state(device, kernel, sizeof(*l));
+    if (!l)
+        return LS_OUT_OF_MEMORY;
+    *l =
+        (struct cuda_losses){.rows = mask->dims[0], .columns = cuda_elements(mask) / mask->dims[0]};
+    return cuda_run_own(kernel, answer,
+                        kernel->request.op == LS_OP_MASKED_MEAN ? run_masked_mean
+                                                                : run_masked_gradient);
 }
 
 // ---- Penalties ----

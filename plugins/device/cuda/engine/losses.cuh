@@ -3,7 +3,7 @@
 // they find out first what its elements share, then go over them once more. Counts of elements are made by blocks in shared memory, each
 // for itself, and added by a kernel behind them. Where items have weights, or bins are many, a kernel
 // says which bin each item adds to, and of another one each thread has a bin, for which it goes over
-// a part of the items in their order: so sums are the same in every run.
+// a part of the items in their order: so sums are the same in every run. LS_OP_MASKED_MEAN has examples where losses have positions.
 #ifndef LS_DEVICE_CUDA_LOSSES_CUH
 #define LS_DEVICE_CUDA_LOSSES_CUH
 
@@ -453,6 +453,36 @@ __device__ inline void add_parts(const struct cuda_losses *l, int64_t bin)
     l->sums[bin] = (float)sum;
 }
 
+// ---- Means of what a mask leaves: a row is an example, and its columns are positions ----
+
+// What each position is multiplied by, with its mask.
+__device__ inline double share_of(const struct cuda_losses &l)
+{
+    return l.moments[0] > 0 ? l.moments[2] / l.moments[0] / (double)l.columns : 0;
+}
+
+// Where the mask is 0, a position adds 0, whatever it is.
+template <bool block>
+__device__ double2 masked_mean(const struct cuda_losses &l, const cuda_row &row)
+{
+    const double share = share_of(l);
+    double sum = 0;
+    for (int64_t k = row.thread; share > 0 && k < l.columns; k += row.across) {
+        const float weight = l.weights[row.start + k];
+        sum += weight != 0 ? (double)weight * (double)l.predictions[row.start + k] : 0;
+    }
+    sum = cuda_row_join<block>(row, sum, [](double a, double b) { return a + b; });
+    if (row.thread == 0 && row.inside)
+        l.each[row.index] = (float)(sum * share);
+    return make_double2(0, 0);
+}
+
+__device__ inline void masked_gradient(const struct cuda_losses *l, int64_t i)
+{
+    const double slope = (double)l->weights[i] * share_of(*l);
+    put_gradient(*l, i, (float)(slope * (double)l->dy[cuda_quotient(i, l->columns)]));
+}
+
 // ---- Launches ----
 
 template <bool block, double2 (*body)(const struct cuda_losses &, const cuda_row &), void (*end)(const struct cuda_losses &, double2)>
@@ -486,6 +516,8 @@ extern "C" unsigned cuda_losses_launch(uint32_t kernel, const struct cuda_losses
     }
     if (kernel == cuda_losses_choose && l->function != LS_METRIC_CLASSES)
         return start<struct cuda_losses, choose_bin>(l, l->items, stream);
+    if (kernel == cuda_losses_masked_gradient)
+        return start<struct cuda_losses, masked_gradient>(l, l->rows * l->columns, stream);
     const int32_t across = cuda_row_across(l->columns);
     const dim3 blocks = cuda_pair_blocks(cuda_row_blocks(l->rows, across));
     return for_flag(across == CUDA_BLOCK, [&](auto block) {
@@ -494,6 +526,9 @@ extern "C" unsigned cuda_losses_launch(uint32_t kernel, const struct cuda_losses
                 blocks, CUDA_BLOCK, stream, *l, across);
         if (kernel == cuda_losses_correlation)
             return launch<run_positions<block, correlate<block>, end_metric>>(
+                blocks, CUDA_BLOCK, stream, *l, across);
+        if (kernel == cuda_losses_masked_mean)
+            return launch<run_positions<block, masked_mean<block>, end_metric>>(
                 blocks, CUDA_BLOCK, stream, *l, across);
         return kernel == cuda_losses_loss
                    ? launch<run_positions<block, loss<block>, end_loss>>(blocks, CUDA_BLOCK, stream, *l, across)
