@@ -9,8 +9,8 @@ static const struct {
     uint32_t ndims;
     int64_t dims[4];
 } shapes[] = {
-    {2, {1, 2}},  {2, {5, 10}},    {2, {64, 10}},      {2, {7, 1000}},
-    {2, {2, 17}}, {3, {2, 7, 10}}, {4, {3, 2, 5, 33}}, {2, {2100, 3}},
+    {2, {1, 2}},     {2, {5, 10}},       {2, {64, 10}},  {2, {7, 1000}},   {2, {2, 17}},
+    {3, {2, 7, 10}}, {4, {3, 2, 5, 33}}, {2, {2100, 3}}, {3, {2, 300, 2}},
 };
 
 #define SHAPE_COUNT (sizeof(shapes) / sizeof(shapes[0]))
@@ -382,6 +382,15 @@ static bool offers_classes(struct ls_device_suite *suite)
     return ls_device_operation_offered(suite, "metric of classes", &request);
 }
 
+static void masked_means(struct ls_device_suite *suite)
+{
+    static const size_t some[] = {0, 3, 5, 6, 8}; // of the shapes: 1, 7, 10 and 300 positions
+    const bool offered = offers_masked_means(suite);
+    for (size_t i = 0; offered && i < sizeof(some) / sizeof(some[0]); i++)
+        for (int k = 0; k < 4; k++)
+            masked_mean_case(suite, some[i], k / 2, k % 2);
+}
+
 static void more_losses(struct ls_device_suite *suite)
 {
     static const size_t few[] = {0, 1, 3, 5, 7}; // of the shapes
@@ -390,7 +399,6 @@ static void more_losses(struct ls_device_suite *suite)
     const bool counts = offers(suite, "metric", LS_OP_METRIC);
     const bool positions = offers(suite, "position_loss", LS_OP_POSITION_LOSS);
     const bool masks = forward && offers_masks(suite), classes = counts && offers_classes(suite);
-    const bool means = offers_masked_means(suite);
     const size_t kinds = masks ? WEIGHTS : OF_POSITIONS;
     for (size_t i = 0; i < sizeof(few) / sizeof(few[0]); i++) {
         for (size_t k = 0; k < sizeof(losses) / sizeof(losses[0]); k++) {
@@ -403,8 +411,6 @@ static void more_losses(struct ls_device_suite *suite)
             if (positions)
                 position_case(suite, k, few[i], (i + k) % 2 == 0);
         }
-        for (int k = 0; means && k < 4; k++)
-            masked_mean_case(suite, few[i], k / 2, k % 2);
         for (size_t k = 0; counts && k < sizeof(metrics) / sizeof(metrics[0]); k++)
             if (classes || metrics[k].function < LS_METRIC_CLASSES)
                 metric_case(suite, k, few[i], masks && (i + k) % 2);
@@ -423,4 +429,5 @@ void ls_device_loss_cases(struct ls_device_suite *suite)
         squared_error(suite, i, true);
     }
     more_losses(suite);
+    masked_means(suite);
 }
