@@ -91,8 +91,6 @@ const struct ls_hint ls_elsewhere[] = {
     {"TCP sockets RDMA InfiniBand RoCE ibverbs verbs EFA",
      "UCX does that: transport `ucx` goes over InfiniBand, RoCE and TCP", TRANSPORT},
     {"GPU NVIDIA", "NVIDIA GPUs are `cuda`", DEVICE},
-    {"TPU XLA",
-     "that is device `pjrt` with XLA's plugin, pjrt:plugin=FILE; a TPU has not been tried", DEVICE},
     {"ROCm HIP MPS Metal XPU",
      "not available; the devices are `cpu`, `cuda` (NVIDIA GPUs), `pjrt` (plugins of XLA) and "
      "`reference`",
@@ -117,6 +115,9 @@ const struct ls_hint ls_elsewhere[] = {
     {"central-storage diloco local-sgd mirrored multi-worker-mirrored one-device parameter-server "
      "sharded",
      INCOMPLETE, STRATEGY},
+    // Behind our collective `xla`.
+    {"TPU XLA",
+     "that is device `pjrt` with XLA's plugin, pjrt:plugin=FILE; a TPU has not been tried", DEVICE},
     {NULL, NULL, 0},
 };
 
