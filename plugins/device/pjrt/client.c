@@ -89,7 +89,13 @@ struct waiting {
     PJRT_Error *error;
     int owners; // the waiter and the callback
     bool ready;
+    struct waiting *next; // in `waitings`
 };
+
+// Those that an event may still come back to, which a device that hangs never does. So they can be
+// reached, and are no leak.
+static struct waiting *waitings;
+static pthread_mutex_t waitings_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void let_go(struct waiting *waiting)
 {
@@ -100,6 +106,12 @@ static void let_go(struct waiting *waiting)
     PJRT_Event_Destroy_Args args = {.struct_size = PJRT_Event_Destroy_Args_STRUCT_SIZE,
                                     .event = waiting->event};
     waiting->api->PJRT_Event_Destroy(&args);
+    pthread_mutex_lock(&waitings_lock);
+    struct waiting **link = &waitings;
+    while (*link != waiting)
+        link = &(*link)->next;
+    *link = waiting->next;
+    pthread_mutex_unlock(&waitings_lock);
     pthread_cond_destroy(&waiting->done);
     pthread_mutex_destroy(&waiting->lock);
     free(waiting);
@@ -129,6 +141,10 @@ static struct waiting *begin_waiting(const PJRT_Api *api, PJRT_Event *event)
     waiting->api = api;
     waiting->event = event;
     waiting->owners = 2;
+    pthread_mutex_lock(&waitings_lock);
+    waiting->next = waitings;
+    waitings = waiting;
+    pthread_mutex_unlock(&waitings_lock);
     return waiting;
 }
 
