@@ -23,8 +23,8 @@ static const char *const keys[] = {
     NULL,
 };
 
-// As Keras: "same" multiplies each dimension of space by the stride; "valid" keeps the whole of each
-// window, and at least the stride.
+// As Keras: "same" multiplies each dimension of space by the stride; "valid" keeps the whole of
+// each window, and at least the stride.
 static int64_t size_of(const struct ls_convolution *o, uint32_t axis, int64_t size)
 {
     const int64_t stride = ls_moves_along(&o->attributes, o->space, axis).stride;

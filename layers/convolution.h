@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the convolutions share: a window that moves over planes, rows and columns, over rows and columns, or over the
-// steps of a sequence, which operations see as an image of one row; and variables that operations see in another shape
-// than Keras.
+// What the convolutions share: a window that moves over planes, rows and columns, over rows and
+// columns, or over the steps of a sequence, which operations see as an image of one row; and
+// variables that operations see in another shape than Keras.
 #ifndef LS_LAYERS_CONVOLUTION_H
 #define LS_LAYERS_CONVOLUTION_H
 

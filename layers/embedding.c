@@ -5,35 +5,13 @@
 
 #include <string.h>
 
-static const char *const keys[] = {
-    "input_dim",
-    "output_dim",
-    "embeddings_initializer",
-    "embeddings_regularizer",
-    "embeddings_constraint",
-    "mask_zero",
-    "input_length",
-    "lora_rank",
-    "lora_alpha",
-    "quantization_config",
-    NULL,
-};
-static const char *const reversible_keys[] = {
-    "input_dim",
-    "output_dim",
-    "embeddings_initializer",
-    "embeddings_regularizer",
-    "embeddings_constraint",
-    "mask_zero",
-    "input_length",
-    "lora_rank",
-    "lora_alpha",
-    "quantization_config",
-    "tie_weights",
-    "reverse_dtype",
-    "logit_soft_cap",
-    NULL,
-};
+#define KEYS                                                                             \
+    "input_dim", "output_dim", "embeddings_initializer", "embeddings_regularizer",       \
+        "embeddings_constraint", "mask_zero", "input_length", "lora_rank", "lora_alpha", \
+        "quantization_config"
+static const char *const keys[] = {KEYS, NULL};
+static const char *const reversible_keys[] = {KEYS, "tie_weights", "reverse_dtype",
+                                              "logit_soft_cap", NULL};
 static const char *const reversible_arguments[] = {"reverse", NULL};
 // Written as null where they are not used.
 static const char *const unsupported[] = {"lora_rank", "lora_alpha", "quantization_config", NULL};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transpositions, of which adjacent ones cancel: a network whose channels come first then has one at
-// each end.
+// Transpositions, of which adjacent ones cancel: a network whose channels come first then has one
+// at each end.
 #include "layers/kinds.h"
 
 #include <string.h>

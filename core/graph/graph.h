@@ -342,8 +342,8 @@ struct ls_loss {
 };
 // Adds the loss of the model: the sum of those of its `count` outputs (LS_LOSS_NONE: it has none).
 // Label tensors, the loss operation and its sums, and the penalties of parameters that are trained.
-// The loss of an output with a mask is as in Keras the mean over the steps that it leaves in the whole
-// batch: all replicas count them before the loss is computed.
+// The loss of an output with a mask is as in Keras the mean over the steps that it leaves in the
+// whole batch: all replicas count them before the loss is computed.
 LS_STATUS ls_graph_add_losses(struct ls_graph *graph, const struct ls_loss *losses, uint32_t count);
 // The same of a model with one output.
 static inline enum ls_status ls_graph_add_loss(struct ls_graph *graph, const struct ls_loss *loss)
@@ -354,9 +354,9 @@ static inline enum ls_status ls_graph_add_loss(struct ls_graph *graph, const str
 bool ls_graph_masks_losses(const struct ls_graph *graph, const struct ls_loss *losses,
                            uint32_t count);
 // The same of a graph with its loss. Without backward operations the loss of such an output is the
-// mean over what the mask leaves of a replica's share, times the examples, and the fourth sum says how
-// much that is: of the model's loss, or where that is made of several, of what the metric of the
-// output counts.
+// mean over what the mask leaves of a replica's share, times the examples, and the fourth sum says
+// how much that is: of the model's loss, or where that is made of several, of what the metric of
+// the output counts.
 bool ls_graph_loss_is_masked(const struct ls_graph *graph);
 
 // What a metric counts: an LS_OP_METRIC, or an LS_OP_LOSS whose sums it is the mean of.
@@ -368,8 +368,8 @@ struct ls_count {
     uint32_t output; // which one of the model is compared with its labels
     struct ls_tensor *of; // an LS_OP_LOSS of these values alone; NULL: of output and labels
     bool weighted; // examples count by their weights, where they have some
-    // Only what the output's mask leaves counts, with `weighted` as in a loss: by the moments of the
-    // mask, too. The answer: and it has a mask.
+    // Only what the output's mask leaves counts, with `weighted` as in a loss: by the moments of
+    // the mask, too. The answer: and it has a mask.
     bool masked;
 };
 // What a composed loss or metric makes of an output of the model and its labels, which are there.

@@ -95,13 +95,13 @@ void ls_metrics_of_step(struct ls_metrics *out, const struct ls_metric_set *set,
 struct ls_masked_sums {
     double total[LS_STATISTICS], of[LS_GRAPH_LOSSES][LS_STATISTICS];
 };
-// Adds what a share has found. What is counted of such a loss is taken out of `counts`, which may have
-// other counts of other shares.
+// Adds what a share has found. What is counted of such a loss is taken out of `counts`, which may
+// have other counts of other shares.
 void ls_masked_sums_add(struct ls_masked_sums *sums, const struct ls_metric_set *set,
                         const double share[static LS_STATISTICS], double *counts);
 void ls_masked_sums_merge(struct ls_masked_sums *sums, const struct ls_masked_sums *other);
-// Adds those of a batch, of which all shares are there, to statistics and counts: the mean loss times
-// the examples, of which Keras averages over batches.
+// Adds those of a batch, of which all shares are there, to statistics and counts: the mean loss
+// times the examples, of which Keras averages over batches.
 void ls_masked_sums_end(const struct ls_masked_sums *sums, const struct ls_metric_set *set,
                         double statistics[static LS_STATISTICS], double *counts);
 

@@ -375,9 +375,9 @@ enum ls_op {
     LS_OP_DENSE_TRANSPOSED_BACKWARD_WEIGHTS = 145,
 
     // x (B,...,1), mask (B,...), moments F64 (3) -> y (B,1), in F32: the mean over the positions of
-    // each example of x times the mask, times n / sum, or 0 where the sum is 0. Where the mask is 0,
-    // a position adds 0, whatever x is. Moments are those of the mask (see LS_OP_BATCH_MOMENTS, C =
-    // 1).
+    // each example of x times the mask, times n / sum, or 0 where the sum is 0. Where the mask is
+    // 0, a position adds 0, whatever x is. Moments are those of the mask (see LS_OP_BATCH_MOMENTS,
+    // C = 1).
     LS_OP_MASKED_MEAN = 150,
     // dy, mask, moments -> dx
     LS_OP_MASKED_MEAN_BACKWARD = 151,

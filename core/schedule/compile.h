@@ -23,10 +23,10 @@
 // A schedule that overlaps its rounds by itself has many steps, each short beside a rank's part of
 // the buffer. They are cut less, so that a part becomes no more than this many segments, or one for
 // each step. Where two ranks are the world, each sends the other one part to be added up and the
-// sum of its own, 128 messages, which is a window. A sum beyond the window would be ready before its
-// peer could say where it wants it: it would be copied there later, when it has left the caches,
-// instead of being written there in the pass that adds. In larger worlds two ranks of a tree share
-// more than a part, and may have more messages under way.
+// sum of its own, 128 messages, which is a window. A sum beyond the window would be ready before
+// its peer could say where it wants it: it would be copied there later, when it has left the
+// caches, instead of being written there in the pass that adds. In larger worlds two ranks of a
+// tree share more than a part, and may have more messages under way.
 #define LS_SEGMENTS_OF_PART UINT64_C(64)
 #define LS_SEGMENTS_IF_ASKED UINT64_C(1024) // where the caller chose the length
 

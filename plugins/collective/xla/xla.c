@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collective `xla`: the all-reduce of XLA between devices of `pjrt`, all in one process. In a recorded
-// step it is an instruction of the one program that all replicas run together; else a program of
-// its own. XLA chooses how values travel, so it can be neither simulated nor verified.
+// Collective `xla`: the all-reduce of XLA between devices of `pjrt`, all in one process. In a
+// recorded step it is an instruction of the one program that all replicas run together; else a
+// program of its own. XLA chooses how values travel, so it can be neither simulated nor verified.
 //
-// What is promised about bits: all ranks get the same. In which order XLA adds is its own matter, so
-// nothing is promised between runs on other devices or versions.
+// What is promised about bits: all ranks get the same. In which order XLA adds is its own matter,
+// so nothing is promised between runs on other devices or versions.
 #include "core/plugin/transport.h" // LS_SCOPE_PROCESS
 #include "plugins/device/pjrt/team.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// LS_OP_LOSS, LS_OP_POSITION_LOSS, LS_OP_MASKED_MEAN and LS_OP_METRIC: each example by one thread, in float32, sums in
-// double precision and in the order of the examples.
+// LS_OP_LOSS, LS_OP_POSITION_LOSS, LS_OP_MASKED_MEAN and LS_OP_METRIC: each example by one thread,
+// in float32, sums in double precision and in the order of the examples.
 #include "plugins/device/cpu/cpu.h"
 
 #include <math.h>

@@ -2,6 +2,7 @@
 // The client: every call of the PJRT interface is here.
 #include "plugins/device/pjrt/client.h"
 #include "plugins/device/pjrt/find.h"
+#include "plugins/device/pjrt/meeting.h"
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wpedantic" // a semicolon behind each of its macros
@@ -148,16 +149,6 @@ static struct waiting *begin_waiting(const PJRT_Api *api, PJRT_Event *event)
     return waiting;
 }
 
-static struct timespec end_of_wait(uint64_t deadline_ns)
-{
-    struct timespec end;
-    clock_gettime(CLOCK_MONOTONIC, &end);
-    const uint64_t ns = (uint64_t)end.tv_nsec + deadline_ns;
-    end.tv_sec += (time_t)(ns / 1000000000);
-    end.tv_nsec = (long)(ns % 1000000000);
-    return end;
-}
-
 // Waits for the event, which is taken.
 static int32_t await(const struct pjrt_caller *caller, PJRT_Event *event, const char *what)
 {
@@ -167,7 +158,7 @@ static int32_t await(const struct pjrt_caller *caller, PJRT_Event *event, const 
         return ls_host_fail(caller->host, LS_OUT_OF_MEMORY, "no memory to wait for %s", what);
     ARGUMENTS(PJRT_Event_OnReady, .event = event, .callback = event_is_ready, .user_arg = waiting);
     int32_t status = judge(caller->host, api, api->PJRT_Event_OnReady(&args), what);
-    const struct timespec end = end_of_wait(caller->deadline_ns);
+    const struct timespec end = pjrt_end_of_wait(caller->deadline_ns);
     pthread_mutex_lock(&waiting->lock);
     if (status)
         waiting->owners--; // there will be no callback

@@ -33,9 +33,9 @@ struct pjrt_caller {
     uint64_t deadline_ns; // of one wait; 0: no limit
 };
 
-// Compiles StableHLO text. With `device_count` devices (below info.devices, all different) a replica
-// of it runs on each of these, together; with 0 it runs alone, on any device. `about` names it in
-// messages. The client keeps each program, so the same text is compiled once. [any thread]
+// Compiles StableHLO text. With `device_count` devices (below info.devices, all different) a
+// replica of it runs on each of these, together; with 0 it runs alone, on any device. `about` names
+// it in messages. The client keeps each program, so the same text is compiled once. [any thread]
 int32_t pjrt_compile(const struct pjrt_caller *caller, const char *about, const char *text,
                      size_t length, const uint32_t *devices, uint32_t device_count,
                      struct PJRT_LoadedExecutable **out);
@@ -53,9 +53,9 @@ int32_t pjrt_execute(const struct pjrt_caller *caller, const char *about,
                      struct PJRT_LoadedExecutable *program, struct PJRT_Buffer *const *arguments,
                      size_t argument_count, struct PJRT_Buffer **results);
 
-// The same of a program that was compiled for these devices: on all of them, with a list of arguments
-// and one of results for each. Arguments that the program gives away (program.h) are invalid
-// afterwards, and still the caller's to release. [any thread]
+// The same of a program that was compiled for these devices: on all of them, with a list of
+// arguments and one of results for each. Arguments that the program gives away (program.h) are
+// invalid afterwards, and still the caller's to release. [any thread]
 int32_t pjrt_execute_together(const struct pjrt_caller *caller, const char *about,
                               struct PJRT_LoadedExecutable *program, const uint32_t *devices,
                               uint32_t device_count,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The losses of LS_OP_LOSS with their gradients, LS_OP_MASKED_MEAN, and the counts of LS_OP_METRIC. Predictions are
-// seen as (N,C), a position a row.
+// The losses of LS_OP_LOSS with their gradients, LS_OP_MASKED_MEAN, and the counts of LS_OP_METRIC.
+// Predictions are seen as (N,C), a position a row.
 #include "plugins/device/pjrt/operations.h"
 
 #include <math.h>

@@ -31,7 +31,7 @@ void pjrt_meeting_finish(struct pjrt_meeting *meeting)
     *meeting = (struct pjrt_meeting){0};
 }
 
-static struct timespec end_of_wait(uint64_t deadline_ns)
+struct timespec pjrt_end_of_wait(uint64_t deadline_ns)
 {
     struct timespec end;
     clock_gettime(CLOCK_MONOTONIC, &end);
@@ -45,7 +45,7 @@ static struct timespec end_of_wait(uint64_t deadline_ns)
 // in use while the last one acts.
 static bool wait_for_end(struct pjrt_meeting *meeting, uint64_t number, uint64_t deadline_ns)
 {
-    const struct timespec end = end_of_wait(deadline_ns);
+    const struct timespec end = pjrt_end_of_wait(deadline_ns);
     bool late = false;
     while (meeting->over == number && (meeting->acting || (!meeting->aborted && !late))) {
         if (meeting->acting || !deadline_ns)

@@ -8,6 +8,7 @@
 
 #include <pthread.h>
 #include <stdbool.h>
+#include <time.h>
 
 struct pjrt_meeting {
     pthread_mutex_t lock;
@@ -28,10 +29,11 @@ typedef int32_t (*pjrt_meeting_act)(void *context, void *const *brought);
 int32_t pjrt_meeting_init(struct pjrt_meeting *meeting, uint32_t count);
 void pjrt_meeting_finish(struct pjrt_meeting *meeting); // takes a zeroed one
 
-// Comes with `brings`, which stays borrowed until the call returns. What `act` returns; LS_PEER_LOST
-// if somebody has not come after the deadline (0: none): for the first who sees that, which then
-// calls pjrt_meeting_missing. Everybody else gets LS_ABORTED then, and after pjrt_meeting_abort. While
-// the last one acts, the others wait as long as that takes. [one thread a member]
+// Comes with `brings`, which stays borrowed until the call returns. What `act` returns;
+// LS_PEER_LOST if somebody has not come after the deadline (0: none): for the first who sees that,
+// which then calls pjrt_meeting_missing. Everybody else gets LS_ABORTED then, and after
+// pjrt_meeting_abort. While the last one acts, the others wait as long as that takes. [one thread a
+// member]
 int32_t pjrt_meet(struct pjrt_meeting *meeting, uint32_t member, void *brings, uint64_t deadline_ns,
                   pjrt_meeting_act act, void *context);
 
@@ -41,5 +43,8 @@ bool pjrt_meeting_is_aborted(struct pjrt_meeting *meeting);
 
 // Who was not here when a deadline had passed: "1, 3".
 void pjrt_meeting_missing(struct pjrt_meeting *meeting, char *text, size_t bytes);
+
+// When a wait that starts now ends, by CLOCK_MONOTONIC. [any thread]
+struct timespec pjrt_end_of_wait(uint64_t deadline_ns);
 
 #endif

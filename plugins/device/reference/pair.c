@@ -46,7 +46,8 @@ static double pair_slope(uint32_t function, bool by_b, double a, double b)
     }
 }
 
-// Whether the elements of a row, which is along the last dimension, are one after the other in `part`, or the same one.
+// Whether the elements of a row, which is along the last dimension, are one after the other in
+// `part`, or the same one.
 static uint64_t step_of(const struct ls_tensor_desc *part)
 {
     return part->dims[part->ndims - 1] > 1;

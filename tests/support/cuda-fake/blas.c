@@ -268,7 +268,8 @@ static float finished(const struct product *p, float value, uint64_t row, uint64
     return value;
 }
 
-// All rows of a column at once, whose terms come one by one, so that the sums are those of plain loops.
+// All rows of a column at once, whose terms come one by one, so that the sums are those of plain
+// loops.
 static void run_matrix(const struct product *p, uint64_t inner)
 {
     const uint64_t rows = p->d_layout.rows;

@@ -131,8 +131,9 @@ int double_dnn_knows(const struct dnn_job *job)
 
 // ---- Convolving ----
 
-// What is multiplied, and the sums. The innermost loops go over filters, but over channels for the gradient of data, whose terms
-// come filter by filter; weights are kept in that order: (taps, channels, filters), for data as in memory.
+// What is multiplied, and the sums. The innermost loops go over filters, but over channels for the
+// gradient of data, whose terms come filter by filter; weights are kept in that order: (taps,
+// channels, filters), for data as in memory.
 struct numbers {
     double *x, *w, *y;
 };

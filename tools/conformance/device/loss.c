@@ -115,7 +115,8 @@ static void squared_error(struct ls_device_suite *suite, size_t shape, bool back
     ls_device_case_run(suite, &c);
 }
 
-// ---- LS_OP_LOSS, LS_OP_POSITION_LOSS, LS_OP_MASKED_MEAN, LS_OP_METRIC: a device may lack them ----
+// ---- LS_OP_LOSS, LS_OP_POSITION_LOSS, LS_OP_MASKED_MEAN, LS_OP_METRIC: a device may lack them
+// ----
 
 static const struct {
     const char *name;

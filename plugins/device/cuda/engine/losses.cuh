@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The losses of LS_OP_LOSS with their gradients, and the counts of LS_OP_METRIC. Threads side by side have a position, as rows.cuh says;
-// they find out first what its elements share, then go over them once more. Counts of elements are made by blocks in shared memory, each
-// for itself, and added by a kernel behind them. Where items have weights, or bins are many, a kernel
-// says which bin each item adds to, and of another one each thread has a bin, for which it goes over
-// a part of the items in their order: so sums are the same in every run. LS_OP_MASKED_MEAN has examples where losses have positions.
+// The losses of LS_OP_LOSS with their gradients, and the counts of LS_OP_METRIC. Threads side by
+// side have a position, as rows.cuh says; they find out first what its elements share, then go over
+// them once more. Counts of elements are made by blocks in shared memory, each for itself, and
+// added by a kernel behind them. Where items have weights, or bins are many, a kernel says which
+// bin each item adds to, and of another one each thread has a bin, for which it goes over a part of
+// the items in their order: so sums are the same in every run. LS_OP_MASKED_MEAN has examples where
+// losses have positions.
 #ifndef LS_DEVICE_CUDA_LOSSES_CUH
 #define LS_DEVICE_CUDA_LOSSES_CUH
 
