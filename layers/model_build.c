@@ -320,16 +320,28 @@ static bool is_longer(const struct use *use)
     return false;
 }
 
-// Of sequences one behind the other in time.
+// Of sequences one behind the other in time: all steps count of one that has no mask.
 static enum ls_status join_masks(struct ls_graph *graph, const struct use *use)
 {
     struct ls_tensor *masks[LS_LAYER_INPUTS];
     for (uint32_t i = 0; i < use->input_count; i++) {
-        masks[i] = use->inputs[i]->mask;
-        if (!masks[i] || masks[i]->shape.ndims != 2)
-            return ls_graph_fail(graph, use->inputs[i],
-                                 "only some of its inputs have a mask of steps (mask_zero or "
-                                 "Masking); this is not supported: remove the masks");
+        struct ls_tensor *input = use->inputs[i];
+        struct ls_op_attributes last = {0};
+        enum ls_status status = LS_OK;
+
+        masks[i] = input->mask;
+        if (input->shape.ndims != 3 || (masks[i] && masks[i]->shape.ndims != 2))
+            return ls_graph_fail(graph, input,
+                                 "Concatenate joins masks (mask_zero or Masking) of sequences, "
+                                 "(batch, steps, features), alone; remove the masks");
+        if (!masks[i]) {
+            last.axes[2] = 1;
+            status = ls_graph_add(graph, LS_OP_DIFFERS, &last, &input, 1, NULL, &masks[i]);
+        }
+        if (!status && !input->mask)
+            status = ls_add_filled(graph, 1, masks[i], &masks[i]);
+        if (status)
+            return status;
     }
     return ls_add_concatenation(graph, masks, use->input_count, 1, &use->outputs[0]->mask);
 }

@@ -886,6 +886,21 @@ static enum ls_status build_any_node(struct ls_graph *graph, const struct ls_lay
     return ls_graph_add(graph, LS_OP_DIFFERS, &attributes, &x, 1, NULL, outputs);
 }
 
+// ZerosLike and OnesLike, of which Keras makes the masks of what Concatenate joins.
+static enum ls_status build_filled_node(struct ls_graph *graph, const struct ls_layer_call *call,
+                                        struct ls_tensor **outputs)
+{
+    struct ls_config c = {.graph = graph, .object = call->config};
+    const char *const dtypes[] = {"bool", "float32", NULL};
+    struct ls_tensor *x = ls_call_input(call);
+
+    if (!json_is_null(json_object_get(c.object, "dtype")))
+        ls_config_choice(&c, "dtype", dtypes, 0);
+    return c.status || !x
+               ? c.status
+               : ls_add_filled(graph, strcmp(call->kind->class_name, "OnesLike") == 0, x, outputs);
+}
+
 static enum ls_status build_or_node(struct ls_graph *graph, const struct ls_layer_call *call,
                                     struct ls_tensor **outputs)
 {
@@ -942,6 +957,8 @@ const struct ls_layer_kind ls_node_kinds[] = {
      .build = build_or_node},
     OTHER("Any", "whether any along the last axis is true", OPTIONS("axis", "keepdims"),
           build_any_node),
+    OTHER("ZerosLike", "a 0 for each element", OPTIONS("dtype"), build_filled_node),
+    OTHER("OnesLike", "a 1 for each element", OPTIONS("dtype"), build_filled_node),
     OTHER("ConvertToTensor", "what it is given", OPTIONS("sparse", "ragged"),
           build_tensor_node),
     OTHER("Clip", "between two numbers", OPTIONS("x_min", "x_max"), build_clip_node),

@@ -99,6 +99,10 @@ static enum ls_status build(struct ls_graph *graph, const struct ls_layer_call *
         return c.status     ? c.status
                : own.status ? own.status
                             : ls_layer_build(graph, &inner, outputs);
+    if (call->inputs[0]->dtype == LS_I32)
+        return ls_graph_fail(graph, call->inputs[0],
+                             "Keras casts what the layer inside computes to the type of its input, "
+                             "here int32; give the ids as float32 (dtype of Input)");
     if (graph->reusing)
         return ls_graph_fail(graph, call->inputs[0],
                              "it is called twice, and in Keras each call normalizes the kernel "

@@ -497,8 +497,9 @@ static enum ls_status check_inputs(const struct ls_graph *graph, const struct ls
         if (inputs[i]->dtype == LS_I32 &&
             (argument.type == LS_TYPE_FLOATING || argument.type == LS_TYPE_F32))
             return ls_graph_fail(graph, inputs[i],
-                                 "expected floating-point numbers, but '%s' is int32; only an "
-                                 "Embedding takes integers",
+                                 "expected floating-point numbers, but '%s' is int32, which only "
+                                 "Embedding, CategoryEncoding and IntegerLookup take; for others "
+                                 "declare it float32 (dtype of Input)",
                                  inputs[i]->name);
         if (argument.type == LS_TYPE_F32 && inputs[i]->dtype != LS_F32)
             return ls_graph_fail(graph, first, "argument %u of operation %s, '%s', must be float32",

@@ -10,6 +10,8 @@
 #define LAYER(sizes, class_name, options) \
     INPUT(sizes) "{'class_name': '" class_name "', 'config': {'name': 'l', " options "}}"
 
+#define IDS "{'class_name': 'InputLayer', 'config': {'batch_shape': [null, 9], 'dtype': 'int32'}}, "
+
 #define TENSOR(name)                                                                 \
     "{'class_name': '__keras_tensor__', 'config': {'shape': [null, 5, 6], 'dtype': " \
     "'float32', 'keras_history': ['" name "', 0, 0]}}"
@@ -335,6 +337,11 @@ static const char *const refused[][2] = {
            "'layer': {'class_name': 'Embedding', 'config': {'input_dim': 3, 'output_dim': 2, "
            "'mask_zero': true}}"),
      "layer.mask_zero: no mask comes from a layer inside; set it to false"},
+    {IDS "{'class_name': 'SpectralNormalization', 'config': {'name': 'l', 'layer': {'class_name': "
+         "'Embedding', 'config': {'input_dim': 3, 'output_dim': 2}}}}",
+     "Keras casts what the layer inside computes to the type of its input, here int32; give the"},
+    {IDS "{'class_name': 'Dense', 'config': {'name': 'l', 'units': 2}}",
+     "int32, which only Embedding, CategoryEncoding and IntegerLookup take; for others declare"},
     {LAYER("9, 4", "RandomFlip", "'mode': 'vertical'"),
      "expected 4 dimensions: batch, rows, columns, channels"},
     {LAYER("9, 8, 3", "RandomFlip", "'mode': 'up'"),
