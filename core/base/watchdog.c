@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 // Waits for a peer end first, with a message that says more; on a busy machine they end late.
@@ -39,6 +40,7 @@ struct watch {
     uint64_t deadline;
     uint32_t users;
     bool fired;
+    bool said; // that something compiles
     struct watch *next;
 };
 
@@ -57,7 +59,10 @@ struct finding {
     struct ls_inside_call call;
     int64_t replica;
     uint64_t for_ns;
+    bool compiles;
 };
+
+enum verdict { FINE, COMPILES, HANGS };
 
 static bool is_watched(const struct watch *watch, const struct ls_inside *record)
 {
@@ -81,20 +86,23 @@ static void refresh(struct ls_inside *record, uint64_t now)
     record->outer_seen = outer;
 }
 
-// Of the watched threads that are in a plugin, the one that has been in its call longest; and how
-// long ago any watched thread last moved. False: none is in a plugin.
+// Of the watched threads that are in a plugin, the one that has been in its call longest, or one
+// that compiles; and how long ago any watched thread last moved. False: none is in a plugin.
 static bool find(const struct watch *watch, uint64_t now, bool outer, struct finding *out)
 {
     uint64_t last_move = 0, oldest = UINT64_MAX;
+    out->compiles = false;
     for (struct ls_inside *record = atomic_load(&ls_inside_list); record; record = record->next) {
         if (!is_watched(watch, record))
             continue;
         const uint64_t since = outer ? record->outer_since_ns : record->since_ns;
         const struct ls_inside_call call = ls_inside_read(record);
+        const bool compiles = call.plugin && strcmp(call.name, LS_COMPILING) == 0;
         last_move = since > last_move ? since : last_move;
-        if (!call.plugin || since >= oldest)
+        if (!call.plugin || (!compiles && (out->compiles || since >= oldest)))
             continue;
         oldest = since;
+        out->compiles = compiles;
         out->call = call;
         out->replica = atomic_load(&record->replica);
     }
@@ -102,22 +110,32 @@ static bool find(const struct watch *watch, uint64_t now, bool outer, struct fin
     return oldest != UINT64_MAX;
 }
 
+static enum verdict judge(const struct finding *finding, uint64_t most, uint64_t slack)
+{
+    const uint64_t times = finding->compiles ? LS_COMPILING_TIMES : 1;
+    if (finding->for_ns > times * most + slack)
+        return HANGS;
+    return finding->for_ns > most + slack ? COMPILES : FINE;
+}
+
 // `afresh`: what was seen before does not count.
-static bool look(const struct watch *watch, bool afresh, struct finding *out)
+static enum verdict look(const struct watch *watch, bool afresh, struct finding *out)
 {
     const uint64_t now = ls_clock_ns(), most = watch->deadline;
     const uint64_t quarter = most / 4 < MOST_SLACK_NS ? most / 4 : MOST_SLACK_NS;
-    const uint64_t most_outer = most + (most > OUTER_LEAST_NS ? most : OUTER_LEAST_NS);
+    enum verdict verdict = FINE;
     pthread_mutex_lock(&ls_inside_lock);
     for (struct ls_inside *record = atomic_load(&ls_inside_list); record; record = record->next)
         if (is_watched(watch, record)) {
             record->watched = record->watched && !afresh;
             refresh(record, now);
         }
-    const bool hangs = (find(watch, now, false, out) && out->for_ns > most + quarter + SLACK_NS) ||
-                       (find(watch, now, true, out) && out->for_ns > most_outer);
+    if (find(watch, now, false, out))
+        verdict = judge(out, most, quarter + SLACK_NS);
+    if (verdict == FINE && find(watch, now, true, out))
+        verdict = judge(out, most, most > OUTER_LEAST_NS ? most : OUTER_LEAST_NS);
     pthread_mutex_unlock(&ls_inside_lock);
-    return hangs;
+    return verdict;
 }
 
 static void tell_stuck(void (*stuck)(uint32_t), int64_t replica)
@@ -141,18 +159,35 @@ static void tell_lost(int64_t replica)
     tell_stuck(stuck, replica);
 }
 
-static void report(const struct finding *finding, void (*stuck)(uint32_t))
+static void report(const struct finding *finding, enum verdict verdict, void (*stuck)(uint32_t))
 {
     char text[256], whose[32] = "";
     if (finding->replica >= 0)
-        snprintf(whose, sizeof(whose), "replica %u hangs: ", (uint32_t)finding->replica);
+        snprintf(whose, sizeof(whose), "replica %u%s: ", (uint32_t)finding->replica,
+                 verdict == HANGS ? " hangs" : "");
+    ls_inside_text(&finding->call, text, sizeof(text));
+    if (verdict == COMPILES) {
+        ls_warn(NULL, "%s%s has compiled for %.0f s; it may take %d times --deadline", whose, text,
+                (double)finding->for_ns * 1e-9, LS_COMPILING_TIMES);
+        return;
+    }
     ls_error(NULL,
              "%s%s has not returned, and no replica has made progress for %.1f s; if it is only "
              "slow, raise "
              "--deadline",
-             whose, ls_inside_text(&finding->call, text, sizeof(text)),
-             (double)finding->for_ns * 1e-9);
+             whose, text, (double)finding->for_ns * 1e-9);
     tell_stuck(stuck, finding->replica);
+}
+
+// Whether there is something to be said of the watch that has not been said.
+static enum verdict look_anew(struct watch *watch, bool stopped, struct finding *out)
+{
+    const enum verdict verdict = watch->fired ? FINE : look(watch, stopped, out);
+    if (verdict == COMPILES && watch->said)
+        return FINE;
+    watch->fired = watch->fired || verdict == HANGS;
+    watch->said = watch->said || verdict == COMPILES;
+    return verdict;
 }
 
 // Looks at each watch, and reports outside of the lock, because nobody knows what `stuck` does.
@@ -160,19 +195,18 @@ static void look_at_all(bool stopped)
 {
     struct finding finding;
     void (*stuck)(uint32_t) = NULL;
-    bool hangs;
+    enum verdict verdict;
     do {
-        hangs = false;
+        verdict = FINE;
         pthread_mutex_lock(&list_lock);
-        for (struct watch *watch = list; watch && !hangs; watch = watch->next) {
-            hangs = !watch->fired && look(watch, stopped, &finding);
-            watch->fired = watch->fired || hangs;
+        for (struct watch *watch = list; watch && verdict == FINE; watch = watch->next) {
+            verdict = look_anew(watch, stopped, &finding);
             stuck = watch->on_stuck;
         }
         pthread_mutex_unlock(&list_lock);
-        if (hangs)
-            report(&finding, stuck);
-    } while (hangs);
+        if (verdict != FINE)
+            report(&finding, verdict, stuck);
+    } while (verdict != FINE);
 }
 
 // ---- Expectations ----

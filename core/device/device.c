@@ -4,6 +4,7 @@
 
 #include "core/base/instance.h"
 #include "core/base/log.h"
+#include "core/base/watchdog.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -443,7 +444,7 @@ int32_t ls_device_capture_begin(struct ls_device *device)
 
 int32_t ls_device_capture_end(struct ls_device *device, struct ls_recording **out)
 {
-    const struct ls_guarded_call call = ls_guard_enter(device, "record_end");
+    const struct ls_guarded_call call = ls_guard_enter(device, LS_COMPILING);
     const struct ls_device_interface *own = call.own;
     *out = NULL;
     const int32_t status = own->capture->end(device, out);

@@ -118,6 +118,13 @@ class Stuck(ProgramTest):
             self.assertEqual(outcome.code, PEER_LOST, outcome.err)
             self.assertIn("has not finished dense within 1 s", outcome.err)
 
+    def test_a_step_may_take_longer_to_compile(self):
+        slowly = f"--device=pjrt:plugin={FAKES}/pjrt-compiles-slowly.so"
+        # Replicas of two and of one example compile programs of their own, one behind the other.
+        outcome = self.lockstep(*TRAIN, slowly, "--deadline=1", "--replicas=2", "--strategy=ring", "--batch=3", "--steps=3", "--validation=off")
+        self.assertEqual(outcome.code, DONE, outcome.err)
+        self.assertEqual(outcome.err.count("`record_end` of plugin device-pjrt has compiled for "), 1, outcome.err)
+
     def test_replicas_are_as_many_as_devices_and_threads_are_said_once(self):
         outcome = self.lockstep("train", "--model=mlp", "--dataset=synthetic", STUCK, "--deadline=1", "--threads=3", "--validation=off")
         self.assertEqual(outcome.code, PEER_LOST, outcome.err)

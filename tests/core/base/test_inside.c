@@ -27,7 +27,7 @@
 static _Atomic uint32_t stuck_replica;
 static atomic_uint stuck_calls;
 static atomic_bool leave;
-static char message[512];
+static char message[512], first_message[512];
 
 static void note_stuck(uint32_t replica)
 {
@@ -40,6 +40,8 @@ static void note_line(void *context, uint32_t level, const char *line)
     (void)context;
     (void)level;
     snprintf(message, sizeof(message), "%s", line);
+    if (!first_message[0])
+        snprintf(first_message, sizeof(first_message), "%s", line);
 }
 
 static void sleep_ns(uint64_t nanoseconds)
@@ -54,7 +56,7 @@ static void setup(void)
     atomic_store(&stuck_calls, 0);
     atomic_store(&stuck_replica, 77);
     atomic_store(&leave, false);
-    message[0] = '\0';
+    message[0] = first_message[0] = '\0';
     ls_log_set_writer(note_line, NULL);
 }
 
@@ -220,6 +222,23 @@ START_TEST(a_replica_that_calls_a_site_again_and_again_does_not_hang)
     ck_assert_uint_eq(atomic_load(&stuck_calls), 0);
     atomic_store(&leave, true);
     pthread_join(thread, NULL);
+    ls_watchdog_stop();
+}
+END_TEST
+
+// That it takes longer is said at the deadline.
+START_TEST(a_call_that_compiles_hangs_later)
+{
+    ck_assert_int_eq(ls_watchdog_start(DEADLINE_NS, note_stuck), LS_OK);
+    const struct ls_inside_call none = ls_inside_enter("device-b", LS_COMPILING);
+    const uint64_t begin = ls_clock_ns();
+    while (!atomic_load(&stuck_calls) && ls_clock_ns() - begin < MOST_NS)
+        sleep_ns(1000000);
+    ck_assert_uint_eq(atomic_load(&stuck_calls), 1);
+    ck_assert_uint_ge(ls_clock_ns() - begin, LS_COMPILING_TIMES * DEADLINE_NS);
+    ck_assert_ptr_nonnull(strstr(first_message, "`record_end` of plugin device-b has compiled"));
+    ck_assert_ptr_nonnull(strstr(message, "`record_end` of plugin device-b has not returned"));
+    ls_inside_leave(none);
     ls_watchdog_stop();
 }
 END_TEST
@@ -561,6 +580,7 @@ int main(void)
     tcase_add_test(tests, an_error_that_is_logged_is_a_reason);
     tcase_add_test(tests, a_replica_that_hangs_alone_is_named_with_call_and_operation);
     tcase_add_test(tests, a_replica_that_calls_a_site_again_and_again_does_not_hang);
+    tcase_add_test(tests, a_call_that_compiles_hangs_later);
     tcase_add_test(tests, the_thread_that_opened_the_run_is_watched_too);
     tcase_add_test(tests, nobody_hangs_while_another_replica_gets_on);
     tcase_add_test(tests, who_waits_for_data_is_in_no_plugin);
