@@ -20,7 +20,7 @@ FAKES = os.environ["LOCKSTEP_PJRT_FAKES"]
 LOSS_TOLERANCE = 1e-5
 WEIGHT_TOLERANCE = 1e-5
 # Of ResNet after some steps: batch normalization of few examples makes runs part at the first ReLU that a rounding turns over.
-# Device cpu leaves the reference as far as XLA does.
+# With two examples a replica, device cpu is 4.9e-4 from the reference within ten steps, and XLA 2.9e-4 and 6.6e-4 from the cpu.
 LATER_TOLERANCE = 1e-3
 MINUTES = 15
 
@@ -248,10 +248,12 @@ class Briefly(OnXla):
 class Suite(OnXla):
     def test_no_operation_is_wrong_and_those_without_an_emitter_are_refused(self):
         environment = dict(os.environ, LOCKSTEP_TEST_REFUSED="^(bucket|lookup|encode|dense_transposed|recurrent|resize2d|draw|resample|recolour|erase|b?float16|reductions)")
-        done = subprocess.run([os.environ["LOCKSTEP_RUN_DEVICE"], "pjrt:plugin=" + self.files[0]], stdout=subprocess.PIPE, text=True,
-                              env=environment, timeout=7000)
-        self.assertEqual(done.returncode, 0, done.stdout)
-        self.assertRegex(done.stdout, r"device-pjrt: [0-9]{4} passed, 0 failed")
+        for file in self.files:
+            with self.subTest(plugin=file):
+                done = subprocess.run([os.environ["LOCKSTEP_RUN_DEVICE"], "pjrt:plugin=" + file], stdout=subprocess.PIPE, text=True,
+                                      env=environment, timeout=3500)
+                self.assertEqual(done.returncode, 0, done.stdout)
+                self.assertRegex(done.stdout, r"device-pjrt: [0-9]{4} passed, 0 failed")
 
 
 class Training(OnXla):
