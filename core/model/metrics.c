@@ -353,11 +353,11 @@ static enum ls_status read_area(const struct ls_spec *spec, struct ls_metric_sou
 // ---- Of classes, and points of a curve ----
 
 static enum ls_status needs_classes(const struct reading *reading, const struct ls_spec *spec,
-                                    struct ls_metric_source *out)
+                                    int64_t least, struct ls_metric_source *out)
 {
     const char *said = ls_spec_get(spec, "num_classes");
     double number = (double)reading->classes;
-    if (reading->classes < 2 || reading->classes > LS_METRIC_MOST_CLASSES)
+    if (reading->classes < least || reading->classes > LS_METRIC_MOST_CLASSES)
         return refuse(spec->name, "needs an output of 2 to 1024 classes");
     if (said && (!ls_parse_number(said, &number) || number != (double)reading->classes))
         return refuse(spec->name, "needs num_classes as the output has");
@@ -375,7 +375,9 @@ static enum ls_status read_fbeta(const struct reading *reading, const struct ls_
                                   "average=macro, micro or weighted");
     if (strcmp(spec->name, "f1_score") == 0 && ls_spec_get(spec, "beta"))
         return refuse(spec->name, "has beta 1; fbeta_score has others");
-    const enum ls_status status = needs_classes(reading, spec, out);
+    if (reading->classes == 1 && !threshold)
+        return refuse(spec->name, "of one output needs threshold=, as in threshold=0.5");
+    const enum ls_status status = needs_classes(reading, spec, threshold ? 1 : 2, out);
     out->kind = LS_METRIC_FBETA;
     out->limit = option_number(spec, fbeta_options, "beta");
     out->average = strcmp(average, "micro") == 0      ? LS_AVERAGE_MICRO
@@ -426,7 +428,7 @@ static enum ls_status read_union(const struct reading *reading, const struct ls_
             (float)option_number(spec, binary_union_options, "threshold");
         return read_class_ids(spec, out);
     }
-    status = needs_classes(reading, spec, out);
+    status = needs_classes(reading, spec, 2, out);
     if (status || mean)
         return status;
     if (!ls_spec_get(spec, "target_class_ids"))

@@ -210,6 +210,16 @@ class SeveralOutputs(ProgramTest):
             with self.subTest(options=options):
                 self.refused(code, "train", model, data, "--device=cpu", "--batch=13", "--epochs=1", *options, says=("has a mask", says))
 
+    def test_the_score_of_one_output_is_that_of_precision_and_recall(self):
+        self.write_npy("y2.npy", "<f4", [[i % 2] for i in range(13)])
+        metrics = "--metrics=size=f1_score:average=macro,threshold=0.1,precision:thresholds=0.1,recall:thresholds=0.1"
+        for case in ((), ("--replicas=3", "--strategy=ring"), ("--device=reference",)):
+            for epoch in self.losses(metrics, "--loss=kind=sparse_categorical_crossentropy,size=mse", *case):
+                right, found = epoch["size_precision"], epoch["size_recall"]
+                self.assertGreater(right * found, 0)
+                self.assertAlmostEqual(epoch["size_f1_score"], 2 * right * found / (right + found), 5)
+        self.refused(USAGE, "train", self.model, self.data, "--metrics=size=f1_score:average=macro", says=("needs threshold=",))
+
     def test_an_output_without_a_loss_needs_no_targets(self):
         only = "--dataset=arrays:" + ",".join(f"{name}={self.path(name + '.npy')}" for name in ("x", "y"))
         report = self.train(self.model, only, "--loss=kind=sparse_categorical_crossentropy", "--epochs=1", "--threads=1")
