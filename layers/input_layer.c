@@ -69,10 +69,13 @@ static enum ls_status build(struct ls_graph *graph, const struct ls_layer_call *
     enum ls_status status =
         input ? check_given(&c, input, &example, dtype)
               : ls_graph_typed_input(graph, dtype == LS_I32 ? LS_I32 : LS_F32, &example, &input);
+    struct ls_tensor *mask = status ? NULL : input->mask; // of a model inside a model
     if (!status && input->dtype != dtype)
         status = ls_graph_convert(graph, input, dtype, &input);
-    if (!status)
-        *outputs = input;
+    if (status)
+        return status;
+    input->mask = mask;
+    *outputs = input;
     return status;
 }
 

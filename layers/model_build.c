@@ -196,6 +196,18 @@ static bool is_tensors(const json_t *value)
     return true;
 }
 
+// How many tensors a structure of nothing but tensors and null has.
+static uint32_t count_tensors(const json_t *value)
+{
+    uint32_t count = json_is_integer(json_object_get(value, "tensor")) ? 1 : 0;
+    size_t i;
+    const char *key;
+    json_t *inner;
+    json_array_foreach((json_t *)value, i, inner) count += count_tensors(inner);
+    json_object_foreach((json_t *)value, key, inner) count += count_tensors(inner);
+    return count;
+}
+
 static bool is_in(const char *name, const char *const *names)
 {
     for (; names && *names; names++)
@@ -758,24 +770,45 @@ static enum ls_status run_model(const struct run *run)
     return run->model->functional ? run_functional(run) : run_sequential(run);
 }
 
+// The masks that Keras 3 writes into a call of a model are those that its inputs have as it is.
+static enum ls_status check_call_masks(const struct use *use, uint32_t expected)
+{
+    uint32_t given = count_tensors(json_object_get(use->json ? use->json->kwargs : NULL, "mask"));
+
+    for (uint32_t i = 0; use->inputs && i < expected && i < use->input_count; i++)
+        given -= given > 0 && use->inputs[i]->mask ? 1 : 0;
+    if (!use->inputs || given == 0)
+        return LS_OK;
+    return ls_model_json_fail(use->layer->model,
+                              "node %u: the argument mask is not supported; masks come with the "
+                              "inputs, from Masking or mask_zero",
+                              use->node);
+}
+
 static enum ls_status call_model(const struct run *outer, struct use *use)
 {
     struct ls_model_json *model = use->layer->model;
     const uint32_t expected = model->functional ? model->input_count : 1;
+    uint32_t count = use->input_count;
     const char *key;
     json_t *value;
 
     json_object_foreach(use->json ? use->json->kwargs : NULL, key, value)
     {
-        if (strcmp(key, "inputs") != 0)
+        if (strcmp(key, "mask") == 0 && is_tensors(value))
+            count -= count_tensors(value);
+        else if (strcmp(key, "inputs") != 0)
             return ls_model_json_fail(model, "node %u: argument '%.100s' is not supported",
                                       use->node, key);
     }
-    if (use->input_count != expected && !is_said(outer))
+    if (count != expected && !is_said(outer))
         return LS_BAD_INPUT;
-    if (use->input_count != expected)
+    if (count != expected)
         return ls_model_json_fail(model, "node %u: expected %u input tensor%s, got %u", use->node,
-                                  expected, expected == 1 ? "" : "s", use->input_count);
+                                  expected, expected == 1 ? "" : "s", count);
+    const enum ls_status status = check_call_masks(use, expected);
+    if (status)
+        return status;
     const struct run run = {
         .builder = outer->builder,
         .model = model,
