@@ -106,8 +106,7 @@ static enum ls_status build(struct ls_graph *graph, const struct ls_layer_call *
     if (graph->reusing)
         return ls_graph_fail(graph, call->inputs[0],
                              "it is called twice, and in Keras each call normalizes the kernel "
-                             "anew; call it once, on what Concatenate(axis=0) or a larger batch "
-                             "brings together");
+                             "anew; call it once, or give each call a layer of its own");
     if (json_is_false(json_object_get(inner.config, "trainable")))
         ls_graph_freeze_layer(graph);
 
@@ -117,6 +116,8 @@ static enum ls_status build(struct ls_graph *graph, const struct ls_layer_call *
     ls_add_regularizers(graph, inner.config, first);
     if (!status)
         status = add_norm(graph, &layer, iterations, call->inputs[0]);
+    if (!status && inner.kind->mask == LS_MASK_PASSES)
+        outputs[0]->mask = call->inputs[0]->mask;
     graph->part = NULL;
     return status;
 }
@@ -124,7 +125,7 @@ static enum ls_status build(struct ls_graph *graph, const struct ls_layer_call *
 const struct ls_layer_kind ls_layer_spectral_normalization = {
     .class_name = "SpectralNormalization",
     .summary = "another layer, whose kernel has the largest singular value 1",
-    .mask = LS_MASK_PASSES,
+    .mask = LS_MASK_OWN,
     .keys = keys,
     .build = build,
 };
