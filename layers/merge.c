@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Add, Subtract, Multiply, Average, Maximum and Minimum: several tensors element by element, with
-// numpy's broadcasting. As in Keras, one with fewer dimensions gets more of size 1 behind the first.
+// numpy's broadcasting. As in Keras, one with fewer dimensions gets more of size 1 behind the first,
+// and steps that do not count are 1 in Multiply and not looked at in Maximum and Minimum.
 #include "layers/kinds.h"
 
 static const char *const keys[] = {NULL};
@@ -19,10 +20,64 @@ static enum ls_status with_dims(struct ls_graph *graph, struct ls_tensor *x, uin
     return ls_graph_add(graph, LS_OP_RESHAPE, NULL, &x, 1, &shape, out);
 }
 
+// The mask of an input as a column (B,T,1), where `function` obeys masks; NULL: none.
+static enum ls_status column_of_mask(struct ls_graph *graph, uint32_t function,
+                                     struct ls_tensor *input, struct ls_tensor **out)
+{
+    const bool obeys =
+        function == LS_PAIR_MULTIPLY || function == LS_PAIR_MAXIMUM || function == LS_PAIR_MINIMUM;
+
+    *out = NULL;
+    if (!obeys || !input->mask)
+        return LS_OK;
+    if (input->shape.ndims != 3 || input->mask->shape.ndims != 2)
+        return ls_graph_fail(graph, input,
+                             "the input has a mask (mask_zero or Masking), which Keras obeys here "
+                             "in sequences, (batch, steps, features), alone; remove the mask");
+    const struct ls_shape shape = {
+        .ndims = 3, .dims = {input->mask->shape.dims[0], input->mask->shape.dims[1], 1}};
+    return ls_graph_add(graph, LS_OP_RESHAPE, NULL, &input->mask, 1, &shape, out);
+}
+
+// a where the mask is 1, b where it is 0; b NULL: 1.
+static enum ls_status choose(struct ls_graph *graph, struct ls_tensor *mask, struct ls_tensor *a,
+                             struct ls_tensor *b, struct ls_tensor **out)
+{
+    struct ls_tensor *rest;
+
+    enum ls_status status = ls_add_scale(graph, -1, 1, mask, &rest);
+    if (!status && b)
+        status = ls_add_pair(graph, LS_PAIR_MULTIPLY, b, rest, &rest);
+    if (!status)
+        status = ls_add_pair(graph, LS_PAIR_MULTIPLY, a, mask, out);
+    return status ? status : ls_add_pair(graph, LS_PAIR_ADD, *out, rest, out);
+}
+
+// Merges the next input into what is merged; their masks, or NULL, likewise.
+static enum ls_status merge_next(struct ls_graph *graph, uint32_t function, struct ls_tensor *next,
+                                 struct ls_tensor *next_mask, struct ls_tensor **merged,
+                                 struct ls_tensor **mask)
+{
+    struct ls_tensor *before = *merged;
+    enum ls_status status = LS_OK;
+
+    if (next_mask && function != LS_PAIR_MULTIPLY)
+        status = choose(graph, next_mask, next, before, &next);
+    if (!status && *mask && function != LS_PAIR_MULTIPLY)
+        status = choose(graph, *mask, before, next, &before);
+    if (!status)
+        status = ls_add_pair(graph, function, before, next, merged);
+    if (!next_mask || !*mask)
+        *mask = NULL;
+    else if (!status && next_mask != *mask)
+        status = ls_add_pair(graph, LS_PAIR_MAXIMUM, *mask, next_mask, mask);
+    return status;
+}
+
 static enum ls_status merge(struct ls_graph *graph, const struct ls_layer_call *call,
                             uint32_t function, struct ls_tensor **outputs)
 {
-    struct ls_tensor *merged = NULL, *next;
+    struct ls_tensor *merged = NULL, *next, *mask = NULL, *own = NULL;
     uint32_t ndims = 0;
     enum ls_status status = LS_OK;
 
@@ -32,11 +87,20 @@ static enum ls_status merge(struct ls_graph *graph, const struct ls_layer_call *
         if (call->inputs[i]->shape.ndims > ndims)
             ndims = call->inputs[i]->shape.ndims;
     for (uint32_t i = 0; i < call->input_count && !status; i++) {
-        status = with_dims(graph, call->inputs[i], ndims, &next);
-        if (!status && merged)
-            status = ls_add_pair(graph, function, merged, next, &next);
-        merged = next;
+        status = column_of_mask(graph, function, call->inputs[i], &own);
+        if (!status)
+            status = with_dims(graph, call->inputs[i], ndims, &next);
+        if (!status && own && function == LS_PAIR_MULTIPLY)
+            status = choose(graph, own, next, NULL, &next);
+        if (!status && merged) {
+            status = merge_next(graph, function, next, own, &merged, &mask);
+        } else {
+            merged = next;
+            mask = own;
+        }
     }
+    if (!status && mask && function == LS_PAIR_MULTIPLY)
+        status = ls_add_pair(graph, LS_PAIR_MULTIPLY, merged, mask, &merged);
     *outputs = merged;
     return status;
 }
