@@ -701,10 +701,11 @@ static void read_metric_option(struct part *part, const char *metric, const json
     const json_t *only = json_array_size(value) == 1 ? json_array_get(value, 0) : value;
     const json_t *number = json_object_get(options, "num_thresholds");
     const json_t *given = json_object_get(options, "thresholds");
-    if (strcmp(key, "class_aggregation") == 0 && json_is_null(value)) {
-        refuse(part, key,
-               "null gives one score for each column, and a metric is one number; take "
-               "uniform_average or variance_weighted_average");
+    const bool average = strcmp(key, "average") == 0;
+    if ((average || strcmp(key, "class_aggregation") == 0) && json_is_null(value)) {
+        refuse(
+            part, key, "null gives one score for each column, and a metric is one number; take %s",
+            average ? "macro, micro or weighted" : "uniform_average or variance_weighted_average");
         return;
     }
     if (is_harmless_in_metric(key, value) || (area && thresholds && are_even(value, number)))

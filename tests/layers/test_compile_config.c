@@ -392,6 +392,11 @@ static const struct {
     {"{'metrics': [{'class_name': 'MeanIoU', 'config': {'name': 'm', 'dtype': 'float32', "
      "'num_classes': 3, 'sparse_y_pred': true}}]}",
      LS_COMPILE_METRICS, "sparse_y_pred"},
+    {"{'metrics': [{'class_name': 'F1Score', 'config': {'name': 'f', 'average': null}}]}",
+     LS_COMPILE_METRICS,
+     "average: null gives one score for each column, and a metric is one number"},
+    {"{'metrics': [{'class_name': 'R2Score', 'config': {'name': 'r', 'class_aggregation': null}}]}",
+     LS_COMPILE_METRICS, "take uniform_average or variance_weighted_average"},
     {"{'metrics': [{'class_name': 'OneHotMeanIoU', 'config': {'name': 'm', 'dtype': 'float32', "
      "'num_classes': 3, 'sparse_y_pred': false, 'axis': 0}}]}",
      LS_COMPILE_METRICS, "axis: 0 is not supported"},
