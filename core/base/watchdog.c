@@ -4,6 +4,7 @@
 
 #include "core/base/caller.h"
 #include "core/base/clock.h"
+#include "core/base/compiling.h"
 #include "core/base/inside_internal.h"
 #include "core/base/log.h"
 #include "core/base/threads.h"

@@ -21,10 +21,8 @@
 // callers are watched apart from them. If one of them is in a plugin, and none has entered or left
 // a plugin for `deadline_ns`, it logs plugin, call and operation, and calls `stuck` with the rank
 // of the replica, once. A long call does not count as a hang while another replica makes progress,
-// and neither does waiting for data. A call that compiles may take LS_COMPILING_TIMES as long, and
-// is said to, once. Starts and stops are counted; the longest deadline applies.
-#define LS_COMPILING "record_end" // its name: a device compiles what it has recorded
-#define LS_COMPILING_TIMES 30
+// and neither does waiting for data. A call that compiles (core/base/compiling.h) may take longer,
+// and is said to, once. Starts and stops are counted; the longest deadline applies.
 LS_STATUS ls_watchdog_start(uint64_t deadline_ns, void (*stuck)(uint32_t rank));
 void ls_watchdog_stop(void);
 

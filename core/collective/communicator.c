@@ -3,6 +3,7 @@
 #include "core/collective/internal.h"
 
 #include "core/base/clock.h"
+#include "core/base/compiling.h"
 #include "core/base/instance.h"
 #include "core/base/log.h"
 
@@ -183,9 +184,9 @@ static enum ls_status wait_step(struct ls_communicator *communicator,
     const uint64_t deadline = communicator->deadline_ns, waited = now - plan->blocked_since;
     uint32_t peer;
     struct ls_call_signature theirs;
-    if (waited >= deadline)
+    if (waited >= deadline && !ls_compiling_excuses(plan->blocked_since, deadline))
         return ls_communicator_fail_deadline(communicator, plan, waited);
-    uint64_t left = deadline - waited < POLL_NS ? deadline - waited : POLL_NS;
+    uint64_t left = waited < deadline && deadline - waited < POLL_NS ? deadline - waited : POLL_NS;
     if (left > end_ns - now)
         left = end_ns - now;
     const enum ls_status status = wait_for_peers(communicator, left);

@@ -2,9 +2,9 @@
 // Opens devices; and the guard of each call of a device, which is also what the core calls.
 #include "core/device/device.h"
 
+#include "core/base/compiling.h"
 #include "core/base/instance.h"
 #include "core/base/log.h"
-#include "core/base/watchdog.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -447,7 +447,9 @@ int32_t ls_device_capture_end(struct ls_device *device, struct ls_recording **ou
     const struct ls_guarded_call call = ls_guard_enter(device, LS_COMPILING);
     const struct ls_device_interface *own = call.own;
     *out = NULL;
+    ls_compiling_begin();
     const int32_t status = own->capture->end(device, out);
+    ls_compiling_end();
     if (status)
         return ls_guard_answer(&call, status, false);
     return ls_guard_made(&call, status, *out != NULL, "a recording");

@@ -413,7 +413,7 @@ struct ls_device_capture {
     uint32_t reserved;
     // Begins a recording.
     int32_t (*begin)(struct ls_device *device);
-    // Ends the recording and returns it.
+    // Ends the recording and returns it. May compile: it gets 30 times the run's deadline.
     int32_t (*end)(struct ls_device *device, struct ls_recording **out);
     // Puts the recorded work on the own stream again.
     int32_t (*replay)(struct ls_device *device, const struct ls_recording *recording);

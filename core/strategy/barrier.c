@@ -4,6 +4,7 @@
 #include "core/strategy/internal.h"
 
 #include "core/base/clock.h"
+#include "core/base/compiling.h"
 #include "core/base/inside.h"
 #include "core/base/log.h"
 #include "core/base/threads.h"
@@ -99,8 +100,9 @@ static enum ls_status wait_for_end(struct ls_barrier *barrier, uint32_t replica,
         if (atomic_load_explicit(&barrier->generation, memory_order_acquire) != seen)
             return atomic_load(&barrier->aborted) ? LS_ABORTED : LS_OK;
     const uint64_t begin = ls_clock_ns();
-    for (uint64_t waited = 0; waited < deadline_ns; waited = ls_clock_ns() - begin) {
-        const uint64_t left = deadline_ns - waited;
+    for (uint64_t waited = 0; waited < deadline_ns || ls_compiling_excuses(begin, deadline_ns);
+         waited = ls_clock_ns() - begin) {
+        const uint64_t left = waited < deadline_ns ? deadline_ns - waited : SLEEP_NS;
         ls_wait_word(&barrier->generation, seen, left < SLEEP_NS ? left : SLEEP_NS);
         if (atomic_load(&barrier->generation) != seen)
             return atomic_load(&barrier->aborted) ? LS_ABORTED : LS_OK;

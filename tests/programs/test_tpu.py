@@ -83,8 +83,8 @@ class Tpu(OnXla):
         for file in self.files:
             for name, options in models.items():
                 with self.subTest(name, plugin=file):
-                    report = self.on_tpu(file, *options, "--steps=100", "--check-replicas=10", "--validation=off")
-                    self.assertEqual(report["replicas"], 4)
+                    report = self.on_tpu(file, *options, "--steps=100", "--epochs=10", "--check-replicas=10", "--validation=off")
+                    self.assertEqual((report["replicas"], report["steps"]), (4, 100))
 
     def test_steps_of_unequal_shares_are_not_recorded_and_have_the_exact_mean(self):
         plain = ("--model=mlp", "--validation=off")

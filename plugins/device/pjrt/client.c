@@ -11,7 +11,6 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <time.h>
 
@@ -36,8 +35,6 @@ struct pjrt_client {
     char file[1024], device_count[32]; // the options that it was opened with
     pthread_mutex_t lock; // of programs
     struct program *programs;
-    atomic_uint compiling; // threads that want a program
-    pthread_cond_t compiled; // the last of them has its own
 };
 
 static struct pjrt_client *shared; // set once
@@ -271,7 +268,6 @@ static int32_t open_first(const struct ls_host *host, const char *file)
         return status;
     }
     pthread_mutex_init(&client->lock, NULL);
-    pthread_cond_init(&client->compiled, NULL);
     shared = client;
     return LS_OK;
 }
@@ -487,22 +483,12 @@ static int32_t compile_new(const struct pjrt_caller *caller, const char *about, 
     return LS_OK;
 }
 
-// Who goes on would meet the others, and count the time that they compile against their deadline.
-static void leave_together(struct pjrt_client *client)
-{
-    if (atomic_fetch_sub(&client->compiling, 1) == 1)
-        pthread_cond_broadcast(&client->compiled);
-    while (atomic_load(&client->compiling))
-        pthread_cond_wait(&client->compiled, &client->lock);
-}
-
 int32_t pjrt_compile(const struct pjrt_caller *caller, const char *about, const char *text,
                      size_t length, const uint32_t *devices, uint32_t device_count,
                      struct PJRT_LoadedExecutable **out)
 {
     struct pjrt_client *client = caller->client;
     int32_t status = LS_OK;
-    atomic_fetch_add(&client->compiling, 1);
     pthread_mutex_lock(&client->lock);
     struct program *program = find_program(client, text, length, devices, device_count);
     if (!program) {
@@ -512,7 +498,6 @@ int32_t pjrt_compile(const struct pjrt_caller *caller, const char *about, const 
             client->programs = program;
         }
     }
-    leave_together(client);
     pthread_mutex_unlock(&client->lock);
     if (!status)
         *out = program->executable;

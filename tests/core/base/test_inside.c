@@ -5,6 +5,7 @@
 #include "core/base/inside_internal.h"
 
 #include "core/base/clock.h"
+#include "core/base/compiling.h"
 #include "core/base/log.h"
 #include "core/base/threads.h"
 #include "core/base/watchdog.h"
