@@ -21,7 +21,7 @@ struct ls_collective {
 
 // What the ranks have opened together.
 struct xla_family {
-    const struct pjrt_stream *calls;
+    struct pjrt_stream calls; // a copy: streams may be closed before the last rank is
     struct pjrt_team *team;
     _Atomic uint32_t open; // ranks not yet closed
 };
@@ -62,7 +62,7 @@ static int32_t open_team(const struct ls_host *host, const struct ls_collective_
                                             .devices = devices,
                                             .count = config->count,
                                             .deadline_ns = config->deadline_ns};
-    const int32_t status = family->calls->open_team(&wanted, &family->team);
+    const int32_t status = family->calls.open_team(&wanted, &family->team);
     free(devices);
     return status;
 }
@@ -82,7 +82,7 @@ static int32_t xla_open(const struct ls_host *host, const struct ls_collective_c
     struct xla_family *family = calloc(1, sizeof(*family));
     if (!family)
         return ls_host_fail(host, LS_OUT_OF_MEMORY, "no memory for ranks");
-    family->calls = calls;
+    family->calls = *calls;
     atomic_init(&family->open, config->count);
     status = open_team(host, config, family);
     if (status) {
@@ -101,7 +101,7 @@ static void xla_close(struct ls_collective *collective)
     struct xla_family *family = collective->family;
     if (atomic_fetch_sub(&family->open, 1) > 1)
         return;
-    family->calls->close_team(family->team);
+    family->calls.close_team(family->team);
     free(family);
 }
 
@@ -109,17 +109,17 @@ static void xla_close(struct ls_collective *collective)
 
 static int32_t xla_run(struct ls_collective *collective, const struct ls_collective_run *run)
 {
-    return collective->family->calls->run(collective->family->team, collective->member, run);
+    return collective->family->calls.run(collective->family->team, collective->member, run);
 }
 
 static int32_t xla_poll(struct ls_collective *collective)
 {
-    return collective->family->calls->poll(collective->family->team);
+    return collective->family->calls.poll(collective->family->team);
 }
 
 static void xla_abort(struct ls_collective *collective)
 {
-    collective->family->calls->abort(collective->family->team);
+    collective->family->calls.abort(collective->family->team);
 }
 
 static void xla_about(char *text, uint64_t bytes)

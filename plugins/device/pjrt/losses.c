@@ -633,8 +633,9 @@ static void emit_metric(struct pjrt_call *call)
 
 static const char *metric_refusal(const struct ls_kernel_request *request)
 {
-    return request->attributes.function < LS_METRIC_FUNCTION_COUNT ? NULL
-                                                                   : "a function it does not know";
+    return request->attributes.function <= LS_METRIC_EACH_CLASS
+               ? NULL
+               : "it has no emitter for sums of squares and correlations";
 }
 
 const struct pjrt_operation pjrt_loss = {

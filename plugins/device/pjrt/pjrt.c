@@ -50,10 +50,14 @@ struct ls_event {
     bool inside; // recorded last within a recording: outside it means nothing
 };
 
+// Each is a handle of its own, though all work is done when a call returns.
 static int32_t stream_open(struct ls_device *device, void **out)
 {
-    *out = malloc(1);
-    return *out ? LS_OK : ls_host_fail(device->host, LS_OUT_OF_MEMORY, "no memory for a stream");
+    struct pjrt_stream *stream = malloc(sizeof(*stream));
+    if (stream)
+        *stream = *pjrt_stream_calls();
+    *out = stream;
+    return stream ? LS_OK : ls_host_fail(device->host, LS_OUT_OF_MEMORY, "no memory for a stream");
 }
 
 static void stream_close(struct ls_device *device, void *stream)
@@ -64,9 +68,8 @@ static void stream_close(struct ls_device *device, void *stream)
 
 static int32_t stream_native(struct ls_device *device, void *stream, struct ls_native_stream *out)
 {
-    (void)stream;
     out->family = LS_STREAM_PJRT;
-    out->native = (void *)(uintptr_t)pjrt_stream_calls();
+    out->native = stream ? stream : (void *)(uintptr_t)pjrt_stream_calls();
     out->index = device->caller.device;
     snprintf(out->identity, sizeof(out->identity), "pjrt %u", device->caller.device);
     return LS_OK;
