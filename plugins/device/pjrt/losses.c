@@ -612,6 +612,64 @@ static void emit_each_class(struct pjrt_call *call, const struct positions *at,
     call->outputs[0] = hlo_transpose(h, hlo_concatenate(h, rows, 3, 0), turned);
 }
 
+// ---- Sums of squares and correlations: in float64, as on other devices ----
+
+static struct hlo_value wide_weights(const struct positions *at)
+{
+    struct hlo *h = at->h;
+    const int64_t rows = at->p.shape.dims[0];
+    return at->weight.id ? hlo_convert(h, at->weight, LS_F64)
+                         : hlo_constant(h, LS_F64, hlo_flat(rows), 1);
+}
+
+static void emit_squares(struct pjrt_call *call, const struct positions *at)
+{
+    struct hlo *h = call->h;
+    static const int64_t turned[2] = {1, 0};
+    const struct hlo_shape row = HLO_SHAPE(1, (int64_t)at->classes);
+    const struct hlo_value t = hlo_convert(h, at->t, LS_F64), w = by_row(at, wide_weights(at)),
+                           e = hlo_subtract(h, t, hlo_convert(h, at->p, LS_F64));
+    const struct hlo_value terms[5] = {
+        hlo_multiply(h, w, t), hlo_multiply(h, w, hlo_multiply(h, t, t)),
+        hlo_multiply(h, w, hlo_multiply(h, e, e)), w, hlo_like(h, w, 1)};
+    struct hlo_value rows[5];
+    for (uint32_t i = 0; i < 5; i++)
+        rows[i] = hlo_reshape(h, hlo_reduce(h, "add", terms[i], 1, 0), row);
+    const struct hlo_value sums = hlo_transpose(h, hlo_concatenate(h, rows, 5, 0), turned);
+    call->outputs[0] = hlo_convert(h, sums, LS_F32);
+}
+
+static struct hlo_value row_mean(const struct positions *at, struct hlo_value x)
+{
+    return hlo_scaled(at->h, row_sum(at, x), 1 / at->classes);
+}
+
+static void emit_correlation(struct pjrt_call *call, const struct positions *at, bool concordance)
+{
+    struct hlo *h = call->h;
+    const struct hlo_value p = hlo_convert(h, at->p, LS_F64), t = hlo_convert(h, at->t, LS_F64),
+                           mean_p = row_mean(at, p), mean_t = row_mean(at, t),
+                           dp = hlo_subtract(h, p, by_row(at, mean_p)),
+                           dt = hlo_subtract(h, t, by_row(at, mean_t)),
+                           pp = row_mean(at, hlo_multiply(h, dp, dp)),
+                           tt = row_mean(at, hlo_multiply(h, dt, dt)),
+                           pt = row_mean(at, hlo_multiply(h, dp, dt)), w = wide_weights(at);
+    struct hlo_value value;
+    if (concordance) {
+        const struct hlo_value apart = hlo_subtract(h, mean_t, mean_p);
+        const struct hlo_value below =
+            hlo_add(h, hlo_add(h, pp, tt), hlo_multiply(h, apart, apart));
+        value = hlo_divide(h, hlo_scaled(h, pt, 2), hlo_plus(h, below, 1e-7));
+    } else {
+        value =
+            hlo_divide(h, pt, hlo_multiply(h, hlo_unary(h, "sqrt", pp), hlo_unary(h, "sqrt", tt)));
+    }
+    const struct hlo_value parts[2] = {
+        hlo_reshape(h, hlo_reduce(h, "add", hlo_multiply(h, w, value), 1, 0), hlo_flat(1)),
+        hlo_reshape(h, hlo_reduce(h, "add", w, 1, 0), hlo_flat(1))};
+    call->outputs[0] = hlo_convert(h, hlo_concatenate(h, parts, 2, 0), LS_F32);
+}
+
 // predictions, targets, [weights] -> counts
 static void emit_metric(struct pjrt_call *call)
 {
@@ -627,15 +685,17 @@ static void emit_metric(struct pjrt_call *call)
     case LS_METRIC_CONFUSION: emit_confusion(call, &at, above, is); break;
     case LS_METRIC_CLASSES: emit_classes(call, &at); break;
     case LS_METRIC_EACH_CLASS: emit_each_class(call, &at, above, is); break;
+    case LS_METRIC_SQUARES: emit_squares(call, &at); break;
+    case LS_METRIC_PEARSON: emit_correlation(call, &at, false); break;
+    case LS_METRIC_CONCORDANCE: emit_correlation(call, &at, true); break;
     default: emit_buckets(call, &at, is); break;
     }
 }
 
 static const char *metric_refusal(const struct ls_kernel_request *request)
 {
-    return request->attributes.function <= LS_METRIC_EACH_CLASS
-               ? NULL
-               : "it has no emitter for sums of squares and correlations";
+    return request->attributes.function <= LS_METRIC_CONCORDANCE ? NULL
+                                                                 : "a function it does not know";
 }
 
 const struct pjrt_operation pjrt_loss = {
