@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Devices compile what they have recorded, which may take much longer than any other call. The
-// watchdog (core/base/watchdog.h) gives that call LS_COMPILING_TIMES the deadline, and who waits
-// for a replica of this process does not count the time in which one of them compiles.
+// watchdog (core/base/watchdog.h) gives that call LS_COMPILING_TIMES the deadline, and a wait for a
+// replica of this process does not count the time in which one of them compiles.
 #ifndef LS_BASE_COMPILING_H
 #define LS_BASE_COMPILING_H
 

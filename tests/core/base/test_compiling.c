@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is waited for meanwhile is excused: not for ever, nor what was begun later.
+// Waits that a compiling device excuses: not for ever, and none that began later.
 #include "core/base/clock.h"
 #include "core/base/compiling.h"
 #include "tests/support/suite.h"
@@ -17,7 +17,7 @@ static void sleep_ns(uint64_t nanoseconds)
               NULL);
 }
 
-TEST(who_waits_for_nobody_that_compiles_is_late)
+TEST(a_wait_for_nobody_that_compiles_is_late)
 {
     ck_assert(!ls_compiling_excuses(ls_clock_ns(), LONG_NS));
 }
@@ -36,7 +36,7 @@ TEST(the_deadline_counts_from_the_end_of_the_last)
     ck_assert(!ls_compiling_excuses(ls_clock_ns(), LONG_NS)); // which began after it
 }
 
-TEST(a_device_that_compiles_for_ever_excuses_nobody)
+TEST(a_device_that_compiles_for_ever_excuses_no_wait)
 {
     const uint64_t begin = ls_clock_ns();
     ls_compiling_begin();
