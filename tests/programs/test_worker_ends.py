@@ -393,7 +393,11 @@ class Elastic(ElasticWorkers):
         said = int(re.findall(r"continuing after step (\d+)", errors[1])[-1])  # by worker 0 of those that are left
         self.assertLessEqual(changes[0]["step"], changes[1]["step"])
         self.assertEqual(changes[1]["step"], said)
-        self.assertTrue(all(change["seconds"] > 0 for change in changes))
+        self.assertGreater(changes[1]["seconds"], 0)
+        if changes[0]["seconds"] is None: # the chief was lost before training went on
+            self.assertEqual(changes[0]["step"], changes[1]["step"])
+        else:
+            self.assertGreater(changes[0]["seconds"], 0)
         self.assertTrue(any(name.startswith("checkpoint-00001500") for name in os.listdir(self.path("checkpoints"))))
 
     def test_a_new_worker_with_other_options_leaves_the_others_alone(self):
