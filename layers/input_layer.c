@@ -48,6 +48,18 @@ static enum ls_status check_given(const struct ls_config *config, const struct l
     return LS_OK;
 }
 
+// Whether x are ids of which TimeDistributed took a step, in float32.
+static bool are_ids(const struct ls_graph *graph, const struct ls_tensor *x)
+{
+    const struct ls_operation *made = NULL;
+    for (; x->producer >= 0; x = made->inputs[0]) {
+        made = &graph->operations[x->producer];
+        if (made->op != LS_OP_SLICE && made->op != LS_OP_RESHAPE)
+            return made->op == LS_OP_LOOKUP;
+    }
+    return false;
+}
+
 static enum ls_status build(struct ls_graph *graph, const struct ls_layer_call *call,
                             struct ls_tensor **outputs)
 {
@@ -61,6 +73,8 @@ static enum ls_status build(struct ls_graph *graph, const struct ls_layer_call *
     uint32_t dtype = read_dtype(&c);
     if (graph->compute == LS_F32 && dtype != LS_I32)
         dtype = LS_F32; // all is computed in float32
+    if (input && dtype == LS_I32 && input->dtype == LS_F32 && are_ids(graph, input))
+        dtype = LS_F32;
     refuse(&c, "sparse");
     refuse(&c, "ragged");
     refuse(&c, "optional");

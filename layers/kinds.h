@@ -81,6 +81,13 @@ struct ls_inner_layer {
 struct ls_inner_layer ls_config_inner(struct ls_config *config, const char *key,
                                       const json_t *value);
 
+// A model that a layer has inside, made by model_build.c.
+struct ls_inner_model {
+    // `input` NULL: only options are checked. Operations then belong to the outer layer again.
+    enum ls_status (*call)(struct ls_inner_model *model, struct ls_tensor *input, bool inference,
+                           struct ls_tensor **outputs);
+};
+
 // The name by which Keras writes a class that it also exports by another one: MaxPool2D is
 // MaxPooling2D. Other names stay as they are.
 const char *ls_layer_class(const char *name);

@@ -52,7 +52,16 @@ struct use {
     struct ls_tensor *outputs[LS_LAYER_OUTPUTS];
 };
 
+// The model that TimeDistributed has inside.
+struct step_model {
+    struct ls_inner_model base;
+    const struct run *run; // that calls the layer
+    struct ls_layer_json *layer;
+};
+
 static enum ls_status call_model(const struct run *outer, struct use *use);
+static enum ls_status call_on_step(struct ls_inner_model *model, struct ls_tensor *input,
+                                   bool inference, struct ls_tensor **outputs);
 
 static bool has(const json_t *object, const char *key)
 {
@@ -326,7 +335,7 @@ static uint32_t computes_in(const struct builder *builder, const struct ls_layer
 static bool is_longer(const struct use *use)
 {
     for (uint32_t i = 0; i < use->input_count; i++)
-        if (use->inputs[i]->mask &&
+        if (use->inputs[i]->mask && use->inputs[i]->mask->shape.ndims > 1 &&
             use->inputs[i]->mask->shape.dims[1] != use->outputs[0]->shape.dims[1])
             return true;
     return false;
@@ -402,6 +411,7 @@ static enum ls_status build_layer(const struct run *run, struct use *use)
     ls_config_check(&c, layer->kind->keys);
     check_input_shape(&c, use);
     check_arguments(&c, layer->kind, use);
+    struct step_model model = {{call_on_step}, run, layer};
     const struct ls_layer_call call = {
         .kind = layer->kind,
         .config = c.object,
@@ -410,6 +420,7 @@ static enum ls_status build_layer(const struct run *run, struct use *use)
         .args = use->json ? use->json->args : NULL,
         .kwargs = use->json ? use->json->kwargs : NULL,
         .inference = run->inference || (use->json && use->json->inference),
+        .model = layer->model ? &model.base : NULL,
     };
     const uint32_t first = graph->parameter_count;
     graph->compute = computes_in(run->builder, layer->kind, c.object);
@@ -446,7 +457,8 @@ static enum ls_status call_layer(const struct run *run, struct use *use)
     }
     if (layer->refused)
         return LS_BAD_INPUT;
-    const enum ls_status status = layer->model ? call_model(run, use) : build_layer(run, use);
+    const enum ls_status status =
+        layer->kind || !layer->model ? build_layer(run, use) : call_model(run, use);
     layer->refused = !use->outputs[0] || status;
     if (status)
         memset(use->outputs, 0, sizeof(use->outputs));
@@ -822,6 +834,27 @@ static enum ls_status call_model(const struct run *outer, struct use *use)
         .node = use->node,
     };
     return run_model(&run);
+}
+
+static enum ls_status call_on_step(struct ls_inner_model *model, struct ls_tensor *input,
+                                   bool inference, struct ls_tensor **outputs)
+{
+    const struct step_model *own = (const struct step_model *)model;
+    struct ls_graph *graph = own->run->builder->graph;
+    const uint32_t layer = graph->layer, compute = graph->compute;
+    const bool reusing = graph->reusing;
+    struct run run = *own->run;
+    struct use use = {.layer = own->layer, .inputs = input ? &input : NULL, .input_count = 1};
+
+    run.inference = inference;
+    run.trainable =
+        run.trainable && !json_is_false(json_object_get(own->layer->config, "trainable"));
+    const enum ls_status status = call_model(&run, &use);
+    memcpy(outputs, use.outputs, sizeof(use.outputs));
+    graph->layer = layer;
+    graph->compute = compute;
+    graph->reusing = reusing;
+    return status;
 }
 
 enum ls_status ls_model_build(const char *source, const json_t *object,

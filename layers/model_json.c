@@ -275,8 +275,40 @@ static enum ls_status check_count(const struct ls_model_json *model, size_t coun
     return LS_OK;
 }
 
-// A model that is a layer of `outer`.
-static enum ls_status read_inner(const struct ls_model_json *outer, struct ls_layer_json *layer)
+// The model that a layer is, or that TimeDistributed has inside; NULL: none.
+static const json_t *model_of(const struct ls_layer_json *layer)
+{
+    const json_t *object = layer->kind == &ls_layer_time_distributed
+                               ? json_object_get(layer->config, "layer")
+                               : layer->object;
+    const char *class_name = json_string_value(json_object_get(object, "class_name"));
+    return class_name && ls_is_model_class(class_name) && !ls_json_is_custom(object) ? object
+                                                                                     : NULL;
+}
+
+// "outer/encoder", and "outer/time_distributed/encoder" of a model on each step.
+static enum ls_status inner_path(const struct ls_model_json *outer,
+                                 const struct ls_layer_json *layer, const json_t *object,
+                                 char out[LS_LONGEST_PATH + 1])
+{
+    const char *class_name = json_string_value(json_object_get(object, "class_name"));
+    const json_t *name = json_object_get(json_object_get(object, "config"), "name");
+    char both[LS_LONGEST_PATH + 2];
+
+    if (object == layer->object)
+        return ls_model_json_path(outer, layer->name, out);
+    if (name && !is_name(name))
+        return refuse_name(outer, "a model in TimeDistributed", name);
+    snprintf(both, sizeof(both), "%s/%s", layer->name,
+             name                                    ? json_string_value(name)
+             : strcmp(class_name, "Sequential") == 0 ? "sequential"
+                                                     : "functional");
+    return ls_model_json_path(outer, both, out);
+}
+
+// The model `object` of a layer of `outer`.
+static enum ls_status read_inner(const struct ls_model_json *outer, struct ls_layer_json *layer,
+                                 const json_t *object)
 {
     if (outer->depth + 1 > LS_MOST_NESTED)
         return ls_model_json_fail(outer, "layer '%s': more than %d models are inside one another",
@@ -286,14 +318,14 @@ static enum ls_status read_inner(const struct ls_model_json *outer, struct ls_la
         return LS_OUT_OF_MEMORY;
     layer->model = inner;
     inner->source = outer->source;
-    inner->object = layer->object;
+    inner->object = object;
     inner->depth = outer->depth + 1;
     inner->total = outer->total;
     inner->parts = outer->parts;
-    enum ls_status status = ls_model_json_path(outer, layer->name, inner->path);
-    if (status)
-        return status;
-    return ls_model_json_read(inner);
+    enum ls_status status = inner_path(outer, layer, object, inner->path);
+    if (!status)
+        status = check_keys(inner, "the model", object, inner_model_keys);
+    return status ? status : ls_model_json_read(inner);
 }
 
 static enum ls_status read_layers(struct ls_model_json *model, const json_t *layers)
@@ -324,9 +356,11 @@ static enum ls_status read_layers(struct ls_model_json *model, const json_t *lay
         unknown[operation] = true;
     }
     status = give_names(model);
-    for (uint32_t i = 0; i < model->count && !status; i++)
-        if (ls_is_model_class(model->layers[i].class_name) && !model->layers[i].custom)
-            status = read_inner(model, &model->layers[i]);
+    for (uint32_t i = 0; i < model->count && !status; i++) {
+        const json_t *inner = model_of(&model->layers[i]);
+        if (inner)
+            status = read_inner(model, &model->layers[i], inner);
+    }
     if (status)
         return status;
     if (model->count == 1 && strcmp(model->layers[0].class_name, "InputLayer") == 0)

@@ -370,6 +370,12 @@ static enum ls_status check_inputs(const struct ls_model_json *model)
 
 // ---- Nodes as they are counted ----
 
+// TimeDistributed over a model is a layer.
+static bool is_model(const struct ls_layer_json *layer)
+{
+    return layer->model && !layer->kind;
+}
+
 // Whether Keras 2 counted the node that the model has of its own: then one reference is to a node
 // beyond the last call.
 static void mark_counted(const struct ls_model_json *model, const struct ls_reference *references,
@@ -377,7 +383,7 @@ static void mark_counted(const struct ls_model_json *model, const struct ls_refe
 {
     for (uint32_t i = 0; i < count; i++) {
         struct ls_layer_json *layer = &model->layers[references[i].layer];
-        if (layer->model && layer->legacy && references[i].call >= layer->call_count)
+        if (is_model(layer) && layer->legacy && references[i].call >= layer->call_count)
             layer->counts_own_node = true;
     }
 }
@@ -388,8 +394,8 @@ static void resolve(struct reading *r, struct ls_reference *references, uint32_t
     for (uint32_t i = 0; i < count; i++) {
         const struct ls_layer_json *layer = &r->model->layers[references[i].layer];
         const uint32_t node = references[i].call;
-        const bool own = layer->model && (layer->legacy ? layer->counts_own_node
-                                                        : outputs && layer->model->functional);
+        const bool own = is_model(layer) && (layer->legacy ? layer->counts_own_node
+                                                           : outputs && layer->model->functional);
         if (node < own || node - own >= layer->call_count)
             fail(r, "layer '%s' (%.100s) has no node %u: it has %u, counted from %d", layer->name,
                  layer->class_name, node, layer->call_count, own);

@@ -100,6 +100,8 @@ static enum ls_status pool_all(struct ls_graph *graph, uint32_t function,
     if (input->shape.ndims != 3)
         return ls_graph_fail(graph, input, "expected 3 dimensions: batch, steps, channels");
     struct ls_tensor *mask = function == LS_REDUCE_TO_MEAN ? ls_call_mask(call, 1) : NULL;
+    if (mask && (mask->shape.ndims != 2 || mask->shape.dims[1] != input->shape.dims[1]))
+        return ls_graph_fail(graph, mask, "mask: expected a number for each step");
     const enum ls_status status =
         mask ? masked_mean(graph, input, mask, &pooled)
              : ls_graph_add(graph, LS_OP_REDUCE, &reduction, &input, 1, NULL, &pooled);

@@ -82,6 +82,12 @@ static void check_inside(struct search *search, const char *where, const json_t 
         check(search, where, json_object_get(cell, "config"), true);
 }
 
+static bool is_model(const json_t *layer)
+{
+    const char *class_name = json_string_value(json_object_get(layer, "class_name"));
+    return class_name && ls_is_model_class(class_name);
+}
+
 // `path`: "outer/inner/" of a model inside the model, else "".
 static void check_all(struct search *search, const json_t *model, const char *path)
 {
@@ -104,10 +110,11 @@ static void check_all(struct search *search, const json_t *model, const char *pa
             snprintf(where, sizeof(where), "layer %s%zu (%.100s)", path, index, class_name);
         check(search, where, options, false);
         check_inside(search, where, options);
+        const json_t *below = is_model(layer) ? layer : json_object_get(options, "layer");
         // A path that is too long is cut: it is only shown, and such a model is refused anyway.
-        if (class_name && ls_is_model_class(class_name) &&
+        if (is_model(below) &&
             snprintf(inner, sizeof(inner), "%s%.100s/", path, name ? name : class_name) > 0)
-            check_all(search, layer, inner);
+            check_all(search, below, inner);
     }
 }
 

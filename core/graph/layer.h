@@ -13,6 +13,7 @@
 
 // One use of a layer on tensors. A shared layer is used several times.
 struct ls_layer_kind;
+struct ls_inner_model; // layers/kinds.h
 struct ls_layer_call {
     const struct ls_layer_kind *kind; // of the layer
     const json_t *config; // Keras's "config" object, never NULL; missing keys mean Keras's defaults
@@ -24,6 +25,7 @@ struct ls_layer_call {
     // A tensor among them is {"tensor": its index in `inputs`}; see ls_call_argument.
     const json_t *args, *kwargs;
     bool inference; // as in predict, also when the model is trained: training=False
+    struct ls_inner_model *model; // that TimeDistributed has inside; NULL: a layer
 };
 
 // As in Keras.

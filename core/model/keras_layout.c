@@ -415,6 +415,16 @@ static enum ls_status count_layer(json_t *counts, const char *snake, bool has_va
     return json_object_set_new(counts, snake, count) ? LS_OUT_OF_MEMORY : LS_OK;
 }
 
+// Appends the name of a model that TimeDistributed has inside. False: too long.
+static bool append_model(char name[LONGEST_NAME], const json_t *model)
+{
+    const char *given = json_string_value(inner_of(model, "name"));
+    if (!given)
+        given = strcmp(class_of(model), "Sequential") == 0 ? "sequential" : "functional";
+    const size_t before = strlen(name), room = LONGEST_NAME - 1 - before; // and a slash behind
+    return (size_t)snprintf(name + before, room, "/%s", given) < room;
+}
+
 static enum ls_status walk_layer(struct walk *walk, const struct container *container, size_t index,
                                  json_t *names, json_t *counts)
 {
@@ -447,12 +457,16 @@ static enum ls_status walk_layer(struct walk *walk, const struct container *cont
     snprintf(group, sizeof(group), "%slayers/%s%s", container->group, snake, number);
     snprintf(counted, sizeof(counted), "%slayers/%s@%u", container->counted, snake,
              (unsigned)numbers.with_variables);
-    if (!json_is_array(layers_of(layer)))
+    const bool steps = strcmp(class_name, "TimeDistributed") == 0;
+    const json_t *model = steps ? inner_of(layer, "layer") : layer;
+    if (!json_is_array(layers_of(model)))
         return add_layer(walk, layer, group, counted, name);
-    strcat(group, "/");
-    strcat(counted, "/");
+    if (steps && !append_model(name, model))
+        return too_long(walk, name);
+    strcat(group, steps ? "/layer/" : "/");
+    strcat(counted, steps ? "/layer/" : "/");
     strcat(name, "/");
-    const struct container inner = {container, layers_of(layer), group, counted, name};
+    const struct container inner = {container, layers_of(model), group, counted, name};
     return walk_layers(walk, &inner);
 }
 

@@ -320,7 +320,19 @@ static const char *const refused[][2] = {
      "merge_mode: expected concat, sum, mul, ave or null, got \"max\""},
     {LAYER("9, 4", "TimeDistributed",
            "'layer': {'class_name': 'BatchNormalization', 'config': {}}"),
-     "layer: BatchNormalization on each step is not supported"},
+     "layer: BatchNormalization on each step is not supported; put it into a model, and that into"},
+    {LAYER("9, 4", "TimeDistributed",
+           "'layer': {'class_name': 'Sequential', 'config': [{'class_name': 'Dense', 'config': "
+           "{'name': 'd', 'units': 0}}]}"),
+     "layer 'l/sequential/d' (Dense): units: expected a positive integer, got 0"},
+    {LAYER("9, 4", "TimeDistributed", "'layer': {'class_name': 'Sequential', 'config': []}"),
+     "model 'l/sequential': the model has 0 layers"},
+    {LAYER("9, 4", "Masking", "'mask_value': 0")
+         NEXT("TimeDistributed", "'layer': {'class_name': 'Sequential', 'config': [{'class_name': "
+                                 "'BatchNormalization', 'config': {}}]}"),
+     "layer 'time_distributed/sequential/batch_normalization' (BatchNormalization): input shape "
+     "(None, 4): "
+     "the input has a mask"},
     {LAYER("9, 4", "TimeDistributed",
            "'layer': {'class_name': 'Dense', 'config': {'unit': 2, 'units': 2}}"),
      "layer.unit: unknown option"},

@@ -138,6 +138,28 @@ class Files(KerasTest):
                     self.done("convert", between, "back.safetensors", "--model=inside.keras")
                     self.assertEqual(self.values("back.safetensors"), expected)
 
+    def test_a_model_on_each_step_goes_there_and_back(self):
+        layers = [("InputLayer", {"name": "clips", "batch_shape": [None, 3, 4, 4, 1]}), ("TimeDistributed", {"name": "frames", "layer": {
+            "class_name": "Sequential", "config": {"layers": [{"class_name": "Conv2D", "config": {"name": "conv", "filters": 2, "kernel_size": 3}},
+                                                              {"class_name": "BatchNormalization", "config": {"name": "norm"}},
+                                                              {"class_name": "Flatten", "config": {"name": "flat"}}]}}}),
+            ("GRU", {"name": "gru", "units": 2}), ("Dense", {"name": "dense", "units": 10})]
+        with open(self.path("steps.json"), "w") as file:
+            json.dump({"module": "keras", "class_name": "Sequential", "registered_name": None, "config": {"layers": [
+                {"module": "keras.layers", "class_name": name, "config": config} for name, config in layers]}}, file)
+        self.done("train", "--dataset=synthetic:shape=3x4x4x1,examples=50", "--steps=2", "--validation=off", "--quiet", "--model=steps.json",
+                  "--save-weights=expected.safetensors")
+        expected = self.values("expected.safetensors")
+        self.assertIn("frames/sequential/norm/moving_mean", expected)
+        for name in ("steps.weights.h5", "steps.keras"):
+            with self.subTest(name):
+                self.done("convert", "expected.safetensors", name, "--model=steps.json")
+                self.done("convert", name, "back.safetensors", "--model=steps.json")
+                self.assertEqual(self.values("back.safetensors"), expected)
+        inside = "layers/time_distributed/layer/layers/"  # as Keras has it
+        self.assertLessEqual({f"{inside}conv2d/vars/0", f"{inside}conv2d/vars/1", *(f"{inside}batch_normalization/vars/{i}" for i in range(4))},
+                             set(self.structure("steps.weights.h5")[0]))
+
     def test_models_begin_with_the_weights_of_their_file(self):
         scores = {}
         for arguments in (("--model=small.keras",), ("--model=small.h5",), ("--model=small.json", "--initial-weights=small.weights.h5"),
