@@ -13,7 +13,7 @@ import sys
 import time
 import unittest
 
-from support import DONE, FIXTURES, LOCKSTEP, PEER_LOST, UNAVAILABLE, UNTIMED, ProgramTest, main, tensors
+from support import DONE, FIXTURES, LOCKSTEP, PEER_LOST, UNAVAILABLE, UNTIMED, USAGE, ProgramTest, main, tensors
 
 FAKES = os.environ["LOCKSTEP_PJRT_FAKES"]
 # float32 in another order: a few roundings a step.
@@ -49,6 +49,10 @@ class Refused(OfPlugin):
 
     def test_its_interface_has_another_major_version(self):
         self.refused_plugin(f":plugin={FAKES}/pjrt-another-major.so", "is 1.0; this program knows 0.")
+
+    def test_it_shows_one_device_at_least(self):
+        for count in ("0", "-1"):
+            self.refused(USAGE, *TRAIN, f"{STUCK},cpu_device_count={count}", says=("pjrt: ", f"cpu_device_count={count}: expected at least 1"))
 
     def test_it_is_never_the_default_and_is_listed(self):
         for more in ((), ("pjrt",)):

@@ -282,6 +282,8 @@ int32_t pjrt_client_open(const struct ls_host *host, struct pjrt_client **out)
     if (!file || !*file)
         file = found;
     const char *count = host->option(host, "cpu_device_count");
+    if (count && strtoll(count, NULL, 10) < 1) // XLA ends the process
+        return ls_host_fail(host, LS_USAGE, "cpu_device_count=%s: expected at least 1", count);
     pthread_mutex_lock(&shared_lock);
     if (!shared)
         status = open_first(host, file);
