@@ -168,8 +168,8 @@ static void report(const struct finding *finding, enum verdict verdict, void (*s
                  verdict == HANGS ? " hangs" : "");
     ls_inside_text(&finding->call, text, sizeof(text));
     if (verdict == COMPILES) {
-        ls_warn(NULL, "%s%s has compiled for %.0f s; it may take %d times --deadline", whose, text,
-                (double)finding->for_ns * 1e-9, LS_COMPILING_TIMES);
+        ls_warn(NULL, "%s%s has taken %.0f s; a device may compile there, for %d times --deadline",
+                whose, text, (double)finding->for_ns * 1e-9, LS_COMPILING_TIMES);
         return;
     }
     ls_error(NULL,

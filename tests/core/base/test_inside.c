@@ -237,7 +237,7 @@ START_TEST(a_call_that_compiles_hangs_later)
         sleep_ns(1000000);
     ck_assert_uint_eq(atomic_load(&stuck_calls), 1);
     ck_assert_uint_ge(ls_clock_ns() - begin, LS_COMPILING_TIMES * DEADLINE_NS);
-    ck_assert_ptr_nonnull(strstr(first_message, "`record_end` of plugin device-b has compiled"));
+    ck_assert_ptr_nonnull(strstr(first_message, "`record_end` of plugin device-b has taken"));
     ck_assert_ptr_nonnull(strstr(message, "`record_end` of plugin device-b has not returned"));
     ls_inside_leave(none);
     ls_watchdog_stop();
