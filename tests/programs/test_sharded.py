@@ -159,7 +159,11 @@ class Checkpoints(Sharded):
 
 class Memory(Sharded):
     def test_no_worker_has_a_whole_model_while_the_chief_saves(self):
-        """41 MB of weights and 82 of states, of which the largest variable has 4: a copy would be seen. Nor when it goes on."""
+        """41 MB of weights and 82 of states, of which the largest variable has 4: a copy would be seen. Nor when it goes on.
+
+        Of two runs of `sharded` one may have 24 MB more at its peak than the other, saving or not: so the least of some runs that save
+        is held against the most of those that do not.
+        """
         layers = [{"class_name": "InputLayer", "config": {"batch_shape": [None, 1000], "name": "input"}}] + [
             {"class_name": "Dense", "config": {"name": f"dense{i}", "units": 1000, "activation": "tanh"}} for i in range(10)] + [
             {"class_name": "Dense", "config": {"name": "out", "units": 2, "activation": "softmax"}}]
@@ -167,10 +171,11 @@ class Memory(Sharded):
             json.dump({"class_name": "Sequential", "config": {"name": "wide", "layers": layers}}, file)
         peaks = {}
         mirrored, whole, parts = "multi-worker-mirrored", "sharded", "sharded:stage=3"
-        for strategy, saves in ((whole, False), (whole, True), (mirrored, False), (mirrored, True), (parts, False), (parts, True),
-                                (parts, "again")):
-            report = self.path("report.json")
-            more = ("--checkpoint-dir=" + self.path("saved-" + strategy[-7:]), "--checkpoint-steps=2", "--resume") if saves else ()
+        for strategy, saves in [(whole, False), (whole, True)] * 3 + [(mirrored, False), (mirrored, True), (parts, False), (parts, True),
+                                                                      (parts, "again")]:
+            report, runs = self.path("report.json"), peaks.setdefault((strategy, saves), [])
+            folder = self.path(f"saved-{strategy[-7:]}-{len(runs)}")
+            more = ("--checkpoint-dir=" + folder, "--checkpoint-steps=2", "--resume") if saves else ()
             more += ("--save-weights=" + self.path("out.safetensors"),) if saves and strategy == parts else ()
             done = engines.Launch().run([LOCKSTEP, "train", "--model=" + self.path("wide.json"), "--threads=1", "--seed=3", "--quiet",
                                          "--dataset=synthetic:shape=1000,classes=2,examples=32", "--batch=8",
@@ -178,11 +183,11 @@ class Memory(Sharded):
                                          "--strategy=" + strategy, "--optimizer=adam", "--report=" + report, *more], 2, self.folder)
             self.assertEqual(set(done.codes), {DONE}, done.out + done.err)
             with open(report) as file:
-                peaks[strategy, saves] = json.load(file)["peak_rss_bytes"] / 1e6
+                runs.append(json.load(file)["peak_rss_bytes"] / 1e6)
         if "address" not in os.environ.get("LOCKSTEP_SANITIZE", ""):
             for strategy, saves in ((whole, True), (parts, True), (parts, "again")):
-                self.assertLess(peaks[strategy, saves], peaks[strategy, False] + 20, peaks)
-            self.assertGreater(peaks[mirrored, True], peaks[mirrored, False] + 60, peaks)  # so it would be seen
+                self.assertLess(min(peaks[strategy, saves]), max(peaks[strategy, False]) + 20, peaks)
+            self.assertGreater(min(peaks[mirrored, True]), max(peaks[mirrored, False]) + 60, peaks)  # so it would be seen
 
 
 class Interrupted(Sharded):
