@@ -265,10 +265,12 @@ static void name_plugin(char *text, size_t bytes)
 }
 
 // Examples may take as long as they like, but nobody is left to guess what a training waits for.
+// An input thread without room is not late: it waits for another replica.
 static void tell_of_wait(struct ls_stream *stream, uint64_t waited_ns)
 {
     const uint64_t patience = stream->options.patience_ns;
-    if (!patience || waited_ns < patience || atomic_exchange(&stream->told, true))
+    if (!patience || waited_ns < patience || atomic_load(&stream->writer_sleeps) ||
+        atomic_exchange(&stream->told, true))
         return;
     char call[256] = "what makes them (a function of the program, or reading files)";
     name_plugin(call, sizeof(call));
@@ -290,10 +292,9 @@ static bool wait_for_batch(struct ls_stream *stream, struct reader *reader)
         if (atomic_load(&stream->stopped) || atomic_load(&stream->failure) ||
             is_written(stream, reader))
             break;
+        tell_of_wait(stream, ls_clock_ns() - start);
         ls_wait_word((const uint32_t *)&reader->sleeps, 1,
                      patience && patience < SLEEP_NS ? patience : SLEEP_NS);
-        if (!is_written(stream, reader))
-            tell_of_wait(stream, ls_clock_ns() - start);
     }
     atomic_store(&reader->sleeps, 0);
     return !atomic_load(&stream->stopped) && is_written(stream, reader);
