@@ -138,9 +138,6 @@ LS_STATUS ls_add_pair_with_numbers(struct ls_graph *graph, uint32_t function, st
 // factor x + offset; x itself where that is the same.
 LS_STATUS ls_add_scale(struct ls_graph *graph, double factor, double offset, struct ls_tensor *x,
                        struct ls_tensor **out);
-// A value for each element of x, whatever that is, in F32.
-LS_STATUS ls_add_filled(struct ls_graph *graph, double value, struct ls_tensor *x,
-                        struct ls_tensor **out);
 // The inputs, one or more, one behind the other along `axis`.
 LS_STATUS ls_add_concatenation(struct ls_graph *graph, struct ls_tensor *const *inputs,
                                uint32_t count, uint32_t axis, struct ls_tensor **out);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Add, Subtract, Multiply, Average, Maximum and Minimum: several tensors element by element, with
-// numpy's broadcasting. As in Keras, one with fewer dimensions gets more of size 1 behind the first,
-// and steps that do not count are 1 in Multiply and not looked at in Maximum and Minimum.
+// numpy's broadcasting. As in Keras, one with fewer dimensions gets more of size 1 behind the
+// first, and steps that a mask leaves out are 1 in Multiply and ignored in Maximum and Minimum.
 #include "layers/kinds.h"
 
 static const char *const keys[] = {NULL};

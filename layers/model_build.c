@@ -347,7 +347,7 @@ static enum ls_status join_masks(struct ls_graph *graph, const struct use *use)
     struct ls_tensor *masks[LS_LAYER_INPUTS];
     for (uint32_t i = 0; i < use->input_count; i++) {
         struct ls_tensor *input = use->inputs[i];
-        struct ls_op_attributes last = {0};
+        const struct ls_op_attributes last = {.axes = {0, 0, 1}};
         enum ls_status status = LS_OK;
 
         masks[i] = input->mask;
@@ -355,12 +355,10 @@ static enum ls_status join_masks(struct ls_graph *graph, const struct use *use)
             return ls_graph_fail(graph, input,
                                  "Concatenate joins masks (mask_zero or Masking) of sequences, "
                                  "(batch, steps, features), alone; remove the masks");
-        if (!masks[i]) {
-            last.axes[2] = 1;
+        if (!input->mask)
             status = ls_graph_add(graph, LS_OP_DIFFERS, &last, &input, 1, NULL, &masks[i]);
-        }
         if (!status && !input->mask)
-            status = ls_add_filled(graph, 1, masks[i], &masks[i]);
+            status = ls_add_scale(graph, 0, 1, masks[i], &masks[i]);
         if (status)
             return status;
     }

@@ -28,8 +28,8 @@ struct ls_call_json {
 
 struct ls_model_json;
 
-// An element of "layers": a layer, an operation, or a model inside the model. TimeDistributed over a
-// model has both a kind and a model.
+// An element of "layers": a layer, an operation, or a model inside the model. TimeDistributed over
+// a model has both a kind and a model.
 struct ls_layer_json {
     const struct ls_layer_kind *kind; // NULL: a model, or a class that does not exist
     struct ls_model_json *model; // NULL: a layer

@@ -886,19 +886,22 @@ static enum ls_status build_any_node(struct ls_graph *graph, const struct ls_lay
     return ls_graph_add(graph, LS_OP_DIFFERS, &attributes, &x, 1, NULL, outputs);
 }
 
-// ZerosLike and OnesLike, of which Keras makes the masks of what Concatenate joins.
+// ZerosLike and OnesLike, of which Keras makes the masks of what Concatenate joins. Elements of x
+// may be NaN or infinite, so 0 is multiplied by whether they differ from 0, which is a number.
 static enum ls_status build_filled_node(struct ls_graph *graph, const struct ls_layer_call *call,
                                         struct ls_tensor **outputs)
 {
     struct ls_config c = {.graph = graph, .object = call->config};
     const char *const dtypes[] = {"bool", "float32", NULL};
-    struct ls_tensor *x = ls_call_input(call);
+    const double value = strcmp(call->kind->class_name, "OnesLike") == 0;
+    struct ls_tensor *x = ls_call_input(call), *finite;
 
     if (!json_is_null(json_object_get(c.object, "dtype")))
         ls_config_choice(&c, "dtype", dtypes, 0);
-    return c.status || !x
-               ? c.status
-               : ls_add_filled(graph, strcmp(call->kind->class_name, "OnesLike") == 0, x, outputs);
+    if (c.status || !x)
+        return c.status;
+    const enum ls_status status = ls_graph_add(graph, LS_OP_DIFFERS, NULL, &x, 1, NULL, &finite);
+    return status ? status : ls_add_scale(graph, 0, value, finite, outputs);
 }
 
 static enum ls_status build_or_node(struct ls_graph *graph, const struct ls_layer_call *call,

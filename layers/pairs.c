@@ -34,15 +34,6 @@ enum ls_status ls_add_scale(struct ls_graph *graph, double factor, double offset
     return ls_graph_add(graph, LS_OP_FUNCTION, &attributes, &x, 1, NULL, out);
 }
 
-enum ls_status ls_add_filled(struct ls_graph *graph, double value, struct ls_tensor *x,
-                             struct ls_tensor **out)
-{
-    struct ls_tensor *finite;
-
-    enum ls_status status = ls_graph_add(graph, LS_OP_DIFFERS, NULL, &x, 1, NULL, &finite);
-    return status ? status : ls_add_scale(graph, 0, value, finite, out);
-}
-
 enum ls_status ls_add_pair_with_numbers(struct ls_graph *graph, uint32_t function,
                                         struct ls_tensor *x, const char *name,
                                         const struct ls_numbers *numbers, struct ls_tensor **out)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// TimeDistributed: another layer, or a model, on each step. What acts on the last dimension takes all
-// steps at once; others get one after the other, with the same variables.
+// TimeDistributed: another layer, or a model, on each step. What acts on the last dimension takes
+// all steps at once; others get one after the other, with the same variables.
 #include "layers/convolution.h"
 
 #include <stdlib.h>
