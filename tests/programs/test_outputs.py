@@ -203,6 +203,18 @@ class SeveralOutputs(ProgramTest):
             self.assertAlmostEqual(thrice["loss"], 3 * once["loss"], 5)
             self.assertAlmostEqual(thrice["tag_accuracy"], once["tag_accuracy"], 5)
 
+    def test_penalties_beside_a_mask_are_said(self):
+        model, _, data = self.masked()
+        with open(self.path("masked.json")) as file:
+            whole = json.load(file)
+        whole["config"]["layers"][2]["config"]["activity_regularizer"] = {"class_name": "L2", "config": {"l2": 0.1}}
+        says, train = "each share's penalty is weighted by its mask", ("train", data, "--loss=tag=sparse_categorical_crossentropy", "--batch=13", "--epochs=1")
+        self.assertNotIn(says, self.lockstep(*train, model).err)
+        with open(self.path("masked.json"), "w") as file:
+            json.dump(whole, file)
+        outcome = self.lockstep(*train, model, "--replicas=2", "--strategy=ring")
+        self.assertEqual((outcome.code, outcome.err.count(says)), (DONE, 1), outcome.err)
+
     def test_what_cannot_count_a_whole_batch_is_refused(self):
         model, data, _ = self.masked()
         for code, says, *options in ((USAGE, "--microbatches", "--microbatches=2"), (USAGE, "--reproducible", "--reproducible"),
