@@ -90,7 +90,7 @@ static const struct {
 } types[] = {{"|b1", bytes, 1, LS_U8},  {"|u1", bytes, 1, LS_U8},   {"<i4", ints, 4, LS_I32},
              {"<i8", longs, 8, LS_I32}, {"<f4", floats, 4, LS_F32}, {"<f8", doubles, 8, LS_F32}};
 
-START_TEST(values_are_taken_as_they_are)
+LOOP_TEST(values_are_taken_as_they_are, 0, 6)
 {
     put_npy("x.npy", types[_i].descr, "(3, 2)", types[_i].data, 6 * types[_i].size);
     struct ls_dataset *dataset = open_split("x=@x.npy", LS_TRAIN);
@@ -106,10 +106,9 @@ START_TEST(values_are_taken_as_they_are)
     }
     ls_dataset_close(dataset);
 }
-END_TEST
 
 // More values than are converted at a time.
-START_TEST(long_arrays_are_converted_whole)
+TEST(long_arrays_are_converted_whole)
 {
     enum { COUNT = 20001 };
     static int64_t values[COUNT];
@@ -135,9 +134,8 @@ START_TEST(long_arrays_are_converted_whole)
     ck_assert_int_eq(ls_dataset_open(text_of("x=@x.npy"), LS_TRAIN, &dataset), LS_BAD_INPUT);
     expect_error("x.npy", "value 9000 is 2147483648, which no int32 holds");
 }
-END_TEST
 
-START_TEST(fields_come_in_the_order_of_the_inputs)
+TEST(fields_come_in_the_order_of_the_inputs)
 {
     put_npy("a.npy", "<i4", "(3, 2)", ints, 24);
     put_npy("b.npy", "<f4", "(3, 2, 1)", floats, 24);
@@ -152,9 +150,8 @@ START_TEST(fields_come_in_the_order_of_the_inputs)
     ck_assert_uint_eq(dataset->fields[2].class_count, 3); // 0, 1, 2
     ls_dataset_close(dataset);
 }
-END_TEST
 
-START_TEST(targets_are_classes_or_numbers)
+LOOP_TEST(targets_are_classes_or_numbers, 0, 4)
 {
     static const struct {
         const char *descr;
@@ -171,11 +168,10 @@ START_TEST(targets_are_classes_or_numbers)
     ck_assert_uint_eq(dataset->fields[1].class_count, targets[_i].classes);
     ls_dataset_close(dataset);
 }
-END_TEST
 
 // Tensors by the names of the options, or the only one, behind one whose size leaves them without
 // alignment.
-START_TEST(safetensors_are_read)
+TEST(safetensors_are_read)
 {
     const char *header = "{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},"
                          "\"y\":{\"dtype\":\"I64\",\"shape\":[2],\"data_offsets\":[1,17]},"
@@ -204,11 +200,10 @@ START_TEST(safetensors_are_read)
     ck_assert(value_of(dataset, 0, 1, 1) == 250);
     ls_dataset_close(dataset);
 }
-END_TEST
 
 // ---- Splits ----
 
-START_TEST(it_is_one_split_that_validation_split_divides)
+TEST(it_is_one_split_that_validation_split_divides)
 {
     struct ls_dataset_info info;
     put_npy("x.npy", "<i4", "(6,)", ints, 24);
@@ -239,11 +234,10 @@ START_TEST(it_is_one_split_that_validation_split_divides)
     ck_assert_int_eq(((const int32_t *)dataset->fields[0].values)[1], 250);
     ls_dataset_close(dataset);
 }
-END_TEST
 
 // ---- What is refused ----
 
-START_TEST(what_does_not_fit_is_refused_by_name)
+TEST(what_does_not_fit_is_refused_by_name)
 {
     put_npy("x.npy", "<f4", "(6, 1)", floats, 24);
     put_npy("five.npy", "<f4", "(5,)", floats, 20);
@@ -268,20 +262,5 @@ START_TEST(what_does_not_fit_is_refused_by_name)
                    "none to validate on");
     expect_refused("x=@x.npy,validation_split=1", LS_USAGE, "between 0 and 1", "not 1");
 }
-END_TEST
 
-int main(void)
-{
-    TCase *tests = tcase_create("arrays");
-    tcase_add_checked_fixture(tests, folder_make, folder_remove);
-    tcase_add_loop_test(tests, values_are_taken_as_they_are, 0, 6);
-    tcase_add_test(tests, long_arrays_are_converted_whole);
-    tcase_add_test(tests, fields_come_in_the_order_of_the_inputs);
-    tcase_add_loop_test(tests, targets_are_classes_or_numbers, 0, 4);
-    tcase_add_test(tests, safetensors_are_read);
-    tcase_add_test(tests, it_is_one_split_that_validation_split_divides);
-    tcase_add_test(tests, what_does_not_fit_is_refused_by_name);
-    Suite *suite = suite_create("datasets/arrays");
-    suite_add_tcase(suite, tests);
-    return test_suite_run(suite);
-}
+TEST_FIXTURE(folder_make, folder_remove);

@@ -90,7 +90,7 @@ static void put_all_batches(void)
     put_file("test_batch.bin", 90, five, 1, 2);
 }
 
-START_TEST(the_known_files_are_read_in_order)
+TEST(the_known_files_are_read_in_order)
 {
     put_all_batches();
     struct ls_dataset *dataset = open_split("cifar10:dir=@", LS_TRAIN);
@@ -116,9 +116,8 @@ START_TEST(the_known_files_are_read_in_order)
     ck_assert_uint_eq(dataset->count, 2);
     ls_dataset_close(dataset);
 }
-END_TEST
 
-START_TEST(missing_files_are_named)
+TEST(missing_files_are_named)
 {
     put_file("data_batch_2.bin", 1, five, 1, 1);
     put_file("data_batch_5.bin", 1, five, 1, 1);
@@ -145,9 +144,8 @@ START_TEST(missing_files_are_named)
     expect_refused("cifar10:dir=@,train=data_batch_5.bin+", LS_TRAIN, LS_USAGE, "cifar10",
                    "an empty file name");
 }
-END_TEST
 
-START_TEST(cifar100_has_fine_and_coarse_labels)
+TEST(cifar100_has_fine_and_coarse_labels)
 {
     static const uint8_t labels[] = {19, 99, 0, 7, 3, 50};
     put_file("train.bin", 5, labels, 2, 3);
@@ -164,9 +162,8 @@ START_TEST(cifar100_has_fine_and_coarse_labels)
     ck_assert_uint_eq(((const uint8_t *)dataset->fields[1].values)[0], 19);
     ls_dataset_close(dataset);
 }
-END_TEST
 
-START_TEST(files_that_are_no_records_are_refused)
+TEST(files_that_are_no_records_are_refused)
 {
     static const uint8_t bad[] = {3, 10};
     static const uint8_t gzip[] = {0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3};
@@ -184,7 +181,6 @@ START_TEST(files_that_are_no_records_are_refused)
     ck_assert_int_eq(mkdir(in_folder("x.bin"), 0700), 0);
     expect_refused(text, LS_TRAIN, LS_BAD_INPUT, "x.bin", "is a directory");
 }
-END_TEST
 
 // The first pictures of the training and the test set, by their labels and the sum of their pixels.
 START_TEST(the_real_files_are_read)
@@ -211,22 +207,16 @@ START_TEST(the_real_files_are_read)
 }
 END_TEST
 
+TEST_FIXTURE(folder_make, folder_remove);
+
 int main(void)
 {
     const char *data = getenv("LOCKSTEP_LARGE_DATA");
     char path[600];
-    TCase *tests = tcase_create("cifar");
-    tcase_add_checked_fixture(tests, folder_make, folder_remove);
-    tcase_add_test(tests, the_known_files_are_read_in_order);
-    tcase_add_test(tests, missing_files_are_named);
-    tcase_add_test(tests, cifar100_has_fine_and_coarse_labels);
-    tcase_add_test(tests, files_that_are_no_records_are_refused);
     snprintf(path, sizeof(path), "%s/cifar-10-batches-bin/data_batch_1.bin", data ? data : "");
     if (data && access(path, R_OK) == 0)
-        tcase_add_test(tests, the_real_files_are_read);
+        tcase_add_test(test_registered(), the_real_files_are_read);
     else
         printf("SKIP: %s is not there\n", path);
-    Suite *suite = suite_create("datasets/cifar");
-    suite_add_tcase(suite, tests);
-    return test_suite_run(suite);
+    return test_suite_run("datasets/cifar");
 }

@@ -36,7 +36,7 @@ static const struct {
     {"1,2,3\n1,-2.5,1\n300,4,0\n", ",header=on"},
 };
 
-START_TEST(tables_are_read)
+TABLE_TEST(tables_are_read, same)
 {
     folder_make();
     struct ls_dataset *dataset = open_text(same[_i].content, same[_i].options);
@@ -52,9 +52,8 @@ START_TEST(tables_are_read)
     ls_dataset_close(dataset);
     folder_remove();
 }
-END_TEST
 
-START_TEST(names_are_classes_in_their_order)
+TEST(names_are_classes_in_their_order)
 {
     static const char *const names[] = {"cat", "dog", "eel"};
     static const int labels[] = {1, 0, 2, 0};
@@ -68,9 +67,8 @@ START_TEST(names_are_classes_in_their_order)
     ls_dataset_close(dataset);
     folder_remove();
 }
-END_TEST
 
-START_TEST(other_numbers_are_targets)
+TEST(other_numbers_are_targets)
 {
     folder_make();
     struct ls_dataset *dataset = open_text("1,0.5\n2,7\n", "");
@@ -88,9 +86,8 @@ START_TEST(other_numbers_are_targets)
     ls_dataset_close(dataset);
     folder_remove();
 }
-END_TEST
 
-START_TEST(tests_have_the_classes_of_the_training_examples)
+TEST(tests_have_the_classes_of_the_training_examples)
 {
     folder_make();
     put("a.csv", "1,dog\n2,cat\n3,eel\n");
@@ -105,7 +102,6 @@ START_TEST(tests_have_the_classes_of_the_training_examples)
     dataset_refused("csv:train=@/a.csv,test=@/c.csv", LS_TEST, LS_BAD_INPUT, "c.csv", "'ox'");
     folder_remove();
 }
-END_TEST
 
 static const struct {
     const char *content, *options, *one, *other;
@@ -139,7 +135,7 @@ static const struct {
     {"1,2\n", ",random_flip=horizontal", "for images", "'x'", LS_USAGE},
 };
 
-START_TEST(what_does_not_fit_is_refused_by_its_line)
+TABLE_TEST(what_does_not_fit_is_refused_by_its_line, refused)
 {
     char text[256];
     folder_make();
@@ -151,9 +147,8 @@ START_TEST(what_does_not_fit_is_refused_by_its_line)
         dataset_refused(text, LS_TRAIN, refused[_i].status, refused[_i].one, refused[_i].other);
     folder_remove();
 }
-END_TEST
 
-START_TEST(a_byte_of_0_and_a_missing_file_are_refused)
+TEST(a_byte_of_0_and_a_missing_file_are_refused)
 {
     folder_make();
     write_file("t.csv", "1,2\n3,\0 4\n", 10);
@@ -166,10 +161,9 @@ START_TEST(a_byte_of_0_and_a_missing_file_are_refused)
     dataset_refused("csv:file=@/u.csv", LS_TRAIN, LS_BAD_INPUT, "u.csv", "No such file");
     folder_remove();
 }
-END_TEST
 
 // The same floats as strtod makes.
-START_TEST(numbers_are_rounded_once)
+TEST(numbers_are_rounded_once)
 {
     enum { NUMBERS = 2000 };
     static char numbers[NUMBERS][32];
@@ -189,10 +183,9 @@ START_TEST(numbers_are_rounded_once)
     ls_dataset_close(dataset);
     folder_remove();
 }
-END_TEST
 
 // More lines than are read at a time, packed.
-START_TEST(long_tables_and_gzip)
+TEST(long_tables_and_gzip)
 {
     enum { LINES = 30000 };
     folder_make();
@@ -216,10 +209,9 @@ START_TEST(long_tables_and_gzip)
     }
     folder_remove();
 }
-END_TEST
 
 // 20 MB of two bytes in 20 KB.
-START_TEST(what_explodes_is_refused)
+TEST(what_explodes_is_refused)
 {
     char command[256];
     folder_make();
@@ -228,24 +220,4 @@ START_TEST(what_explodes_is_refused)
     ck_assert_int_eq(system(command), 0);
     dataset_refused("csv:file=@/t.csv.gz", LS_TRAIN, LS_BAD_INPUT, "t.csv.gz", "unpack it first");
     folder_remove();
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("csv");
-    TCase *group = tcase_create("csv");
-    tcase_set_timeout(group, 60);
-    tcase_add_loop_test(group, tables_are_read, 0, sizeof(same) / sizeof(same[0]));
-    tcase_add_test(group, names_are_classes_in_their_order);
-    tcase_add_test(group, other_numbers_are_targets);
-    tcase_add_test(group, tests_have_the_classes_of_the_training_examples);
-    tcase_add_loop_test(group, what_does_not_fit_is_refused_by_its_line, 0,
-                        sizeof(refused) / sizeof(refused[0]));
-    tcase_add_test(group, a_byte_of_0_and_a_missing_file_are_refused);
-    tcase_add_test(group, numbers_are_rounded_once);
-    tcase_add_test(group, long_tables_and_gzip);
-    tcase_add_test(group, what_explodes_is_refused);
-    suite_add_tcase(suite, group);
-    return test_suite_run(suite);
 }

@@ -41,7 +41,7 @@ START_TEST(limit_gives_the_first_examples)
 }
 END_TEST
 
-START_TEST(the_small_one_is_found_without_a_folder)
+LOOP_TEST(the_small_one_is_found_without_a_folder, 0, 2)
 {
     static const uint64_t counts[] = {[LS_TRAIN] = 4000, [LS_TEST] = 1000};
     struct ls_dataset *small = open_split("fashion-mnist-small", (enum ls_split)_i);
@@ -49,7 +49,6 @@ START_TEST(the_small_one_is_found_without_a_folder)
     ck_assert_str_eq(small->fields[1].class_names[9], "Ankle boot");
     ls_dataset_close(small);
 }
-END_TEST
 
 START_TEST(the_small_one_is_the_first_of_the_whole)
 {
@@ -65,20 +64,15 @@ END_TEST
 
 int main(void)
 {
-    TCase *tests = tcase_create("fashion-mnist");
-    tcase_set_timeout(tests, 60);
-    tcase_add_loop_test(tests, the_small_one_is_found_without_a_folder, 0, 2);
     const bool whole = have_files(DIR_OF_PACKAGE);
     if (whole) {
-        tcase_add_loop_test(tests, both_splits_are_the_files_to_the_byte, 0, 2);
-        tcase_add_loop_test(tests, every_class_is_as_frequent_as_its_authors_say, 0, 2);
-        tcase_add_test(tests, limit_gives_the_first_examples);
-        tcase_add_loop_test(tests, the_small_one_is_the_first_of_the_whole, 0, 2);
+        tcase_add_loop_test(test_registered(), both_splits_are_the_files_to_the_byte, 0, 2);
+        tcase_add_loop_test(test_registered(), every_class_is_as_frequent_as_its_authors_say, 0, 2);
+        tcase_add_test(test_registered(), limit_gives_the_first_examples);
+        tcase_add_loop_test(test_registered(), the_small_one_is_the_first_of_the_whole, 0, 2);
     } else {
         printf("SKIP: the real Fashion-MNIST; Debian's package dataset-fashion-mnist brings it\n");
     }
-    Suite *suite = suite_create("datasets/fashion-mnist");
-    suite_add_tcase(suite, tests);
-    const int code = test_suite_run(suite);
+    const int code = test_suite_run("datasets/fashion-mnist");
     return code || whole ? code : SKIPPED;
 }

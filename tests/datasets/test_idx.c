@@ -63,14 +63,13 @@ static void expect_good(void)
     ck_assert_uint_eq(info.fields[1].class_count, 10);
 }
 
-START_TEST(plain_files_are_read)
+TEST(plain_files_are_read)
 {
     write_good();
     expect_good();
 }
-END_TEST
 
-START_TEST(gzip_files_are_read)
+TEST(gzip_files_are_read)
 {
     const struct bytes images = idx_images(COUNT, ROWS, COLUMNS), labels = idx_labels(COUNT);
     const struct bytes packed_images = gzipped(&images), packed_labels = gzipped(&labels);
@@ -78,9 +77,8 @@ START_TEST(gzip_files_are_read)
     write_bytes(TRAIN_LABELS ".gz", &packed_labels);
     expect_good();
 }
-END_TEST
 
-START_TEST(the_name_does_not_decide_what_is_gzip)
+TEST(the_name_does_not_decide_what_is_gzip)
 {
     const struct bytes images = idx_images(COUNT, ROWS, COLUMNS), labels = idx_labels(COUNT);
     const struct bytes packed = gzipped(&images);
@@ -88,9 +86,8 @@ START_TEST(the_name_does_not_decide_what_is_gzip)
     write_bytes(TRAIN_LABELS ".gz", &labels);
     expect_good();
 }
-END_TEST
 
-START_TEST(gzip_members_one_after_the_other_are_one_file)
+TEST(gzip_members_one_after_the_other_are_one_file)
 {
     write_good();
     const struct bytes whole = idx_images(COUNT, ROWS, COLUMNS);
@@ -105,9 +102,8 @@ START_TEST(gzip_members_one_after_the_other_are_one_file)
     write_bytes(TRAIN_IMAGES, &file);
     expect_good();
 }
-END_TEST
 
-START_TEST(the_test_split_has_files_of_its_own)
+TEST(the_test_split_has_files_of_its_own)
 {
     write_good();
     const struct bytes images = idx_images(2, ROWS, COLUMNS), labels = idx_labels(2);
@@ -122,9 +118,8 @@ START_TEST(the_test_split_has_files_of_its_own)
     ls_dataset_close(dataset);
     expect_good();
 }
-END_TEST
 
-START_TEST(a_missing_file_names_the_remedy)
+TEST(a_missing_file_names_the_remedy)
 {
     struct ls_dataset *dataset;
     char text[128];
@@ -136,9 +131,8 @@ START_TEST(a_missing_file_names_the_remedy)
     ck_assert_int_eq(unlink(in_folder(TRAIN_IMAGES)), 0);
     expect_bad(TRAIN_IMAGES, "dir=");
 }
-END_TEST
 
-START_TEST(a_description_refuses_bad_headers)
+TEST(a_description_refuses_bad_headers)
 {
     struct ls_dataset_info info;
     char text[128];
@@ -155,17 +149,15 @@ START_TEST(a_description_refuses_bad_headers)
     ck_assert_int_eq(ls_dataset_describe("mnist", LS_TRAIN, &info), LS_USAGE);
     expect_error("mnist", "dir");
 }
-END_TEST
 
-START_TEST(mnist_without_a_folder_is_a_usage_error)
+TEST(mnist_without_a_folder_is_a_usage_error)
 {
     struct ls_dataset *dataset;
     ck_assert_int_eq(ls_dataset_open("mnist", LS_TRAIN, &dataset), LS_USAGE);
     expect_error("mnist", "mnist:dir=PATH");
 }
-END_TEST
 
-START_TEST(a_wrong_magic_number_is_refused)
+TEST(a_wrong_magic_number_is_refused)
 {
     write_good();
     struct bytes images = idx_images(COUNT, ROWS, COLUMNS);
@@ -178,9 +170,8 @@ START_TEST(a_wrong_magic_number_is_refused)
     write_file(TRAIN_LABELS, "<html>not found</html>", 22);
     expect_bad(TRAIN_LABELS, "magic number 0x3c68746d");
 }
-END_TEST
 
-START_TEST(a_plain_file_cut_anywhere_is_refused)
+TEST(a_plain_file_cut_anywhere_is_refused)
 {
     write_good();
     struct bytes images = idx_images(COUNT, ROWS, COLUMNS);
@@ -194,9 +185,8 @@ START_TEST(a_plain_file_cut_anywhere_is_refused)
         expect_bad(TRAIN_IMAGES, found);
     }
 }
-END_TEST
 
-START_TEST(a_gzip_file_cut_anywhere_is_refused)
+TEST(a_gzip_file_cut_anywhere_is_refused)
 {
     write_good();
     const struct bytes images = idx_images(COUNT, ROWS, COLUMNS);
@@ -207,9 +197,8 @@ START_TEST(a_gzip_file_cut_anywhere_is_refused)
         expect_bad(TRAIN_IMAGES, cut < 2 ? "too short" : "is truncated");
     }
 }
-END_TEST
 
-START_TEST(a_gzip_file_whose_content_is_short_is_refused)
+TEST(a_gzip_file_whose_content_is_short_is_refused)
 {
     write_good();
     struct bytes images = idx_images(COUNT, ROWS, COLUMNS);
@@ -218,10 +207,9 @@ START_TEST(a_gzip_file_whose_content_is_short_is_refused)
     write_bytes(TRAIN_IMAGES, &packed);
     expect_bad(TRAIN_IMAGES, "too short: 66 bytes inflated, expected 76");
 }
-END_TEST
 
 // Any bit of a gzip file that carries meaning; what does not (time, system) must not change the content.
-START_TEST(a_damaged_gzip_file_never_gives_other_data)
+TEST(a_damaged_gzip_file_never_gives_other_data)
 {
     write_good();
     const struct bytes images = idx_images(COUNT, ROWS, COLUMNS);
@@ -244,9 +232,8 @@ START_TEST(a_damaged_gzip_file_never_gives_other_data)
     }
     ck_assert_uint_gt(refused, (unsigned)(packed.count - 8) * 8 - 8);
 }
-END_TEST
 
-START_TEST(a_wrong_check_sum_is_named)
+TEST(a_wrong_check_sum_is_named)
 {
     write_good();
     const struct bytes images = idx_images(COUNT, ROWS, COLUMNS);
@@ -255,9 +242,8 @@ START_TEST(a_wrong_check_sum_is_named)
     write_bytes(TRAIN_IMAGES, &packed);
     expect_bad(TRAIN_IMAGES, "damaged: incorrect data check");
 }
-END_TEST
 
-START_TEST(bytes_after_the_end_are_refused)
+TEST(bytes_after_the_end_are_refused)
 {
     write_good();
     struct bytes images = idx_images(COUNT, ROWS, COLUMNS);
@@ -272,18 +258,16 @@ START_TEST(bytes_after_the_end_are_refused)
     write_bytes(TRAIN_IMAGES, &packed);
     expect_bad(TRAIN_IMAGES, "gzip stream");
 }
-END_TEST
 
-START_TEST(counts_that_disagree_are_refused)
+TEST(counts_that_disagree_are_refused)
 {
     write_good();
     const struct bytes images = idx_images(COUNT - 1, ROWS, COLUMNS);
     write_bytes(TRAIN_IMAGES, &images);
     expect_bad(TRAIN_IMAGES, "4 images, but 5 labels");
 }
-END_TEST
 
-START_TEST(a_label_outside_the_classes_is_named)
+TEST(a_label_outside_the_classes_is_named)
 {
     write_good();
     struct bytes labels = idx_labels(COUNT);
@@ -291,7 +275,6 @@ START_TEST(a_label_outside_the_classes_is_named)
     write_bytes(TRAIN_LABELS, &labels);
     expect_bad(TRAIN_LABELS, "label 3 is 10");
 }
-END_TEST
 
 static void expect_bad_dims(uint32_t count, uint32_t rows, uint32_t columns, bool packed,
                             const char *what)
@@ -307,7 +290,7 @@ static void expect_bad_dims(uint32_t count, uint32_t rows, uint32_t columns, boo
     expect_bad(TRAIN_IMAGES, what);
 }
 
-START_TEST(absurd_dimensions_are_refused_before_memory_is_asked_for)
+TEST(absurd_dimensions_are_refused_before_memory_is_asked_for)
 {
     write_good();
     for (int packed = 0; packed < 2; packed++) {
@@ -320,9 +303,8 @@ START_TEST(absurd_dimensions_are_refused_before_memory_is_asked_for)
         expect_bad_dims(1, UINT32_MAX, 1, packed, "expected 4294967311");
     }
 }
-END_TEST
 
-START_TEST(empty_files_are_refused)
+TEST(empty_files_are_refused)
 {
     write_good();
     write_file(TRAIN_IMAGES, "", 0);
@@ -332,9 +314,8 @@ START_TEST(empty_files_are_refused)
     write_bytes(TRAIN_IMAGES, &packed);
     expect_bad(TRAIN_IMAGES, "too short: 0 bytes inflated");
 }
-END_TEST
 
-START_TEST(what_is_not_a_file_is_refused)
+TEST(what_is_not_a_file_is_refused)
 {
     write_good();
     ck_assert_int_eq(unlink(in_folder(TRAIN_IMAGES)), 0);
@@ -344,9 +325,8 @@ START_TEST(what_is_not_a_file_is_refused)
     ck_assert_int_eq(mkfifo(in_folder(TRAIN_IMAGES), 0600), 0);
     expect_bad(TRAIN_IMAGES, "not a regular file");
 }
-END_TEST
 
-START_TEST(a_file_without_permission_is_refused)
+TEST(a_file_without_permission_is_refused)
 {
     write_good();
     ck_assert_int_eq(chmod(in_folder(TRAIN_IMAGES), 0), 0);
@@ -357,7 +337,6 @@ START_TEST(a_file_without_permission_is_refused)
     expect_bad(TRAIN_IMAGES, "Permission denied");
     ck_assert_int_eq(seteuid(getuid()), 0);
 }
-END_TEST
 
 static void *open_and_close(void *status)
 {
@@ -371,7 +350,7 @@ static void *open_and_close(void *status)
     return NULL;
 }
 
-START_TEST(several_threads_open_at_once)
+TEST(several_threads_open_at_once)
 {
     write_good();
     pthread_t threads[4];
@@ -383,36 +362,5 @@ START_TEST(several_threads_open_at_once)
         ck_assert_int_eq(statuses[i], LS_OK);
     }
 }
-END_TEST
 
-int main(void)
-{
-    TCase *tests = tcase_create("idx");
-    tcase_add_checked_fixture(tests, folder_make, folder_remove);
-    tcase_set_timeout(tests, 60);
-    tcase_add_test(tests, plain_files_are_read);
-    tcase_add_test(tests, gzip_files_are_read);
-    tcase_add_test(tests, the_name_does_not_decide_what_is_gzip);
-    tcase_add_test(tests, gzip_members_one_after_the_other_are_one_file);
-    tcase_add_test(tests, the_test_split_has_files_of_its_own);
-    tcase_add_test(tests, a_missing_file_names_the_remedy);
-    tcase_add_test(tests, a_description_refuses_bad_headers);
-    tcase_add_test(tests, mnist_without_a_folder_is_a_usage_error);
-    tcase_add_test(tests, a_wrong_magic_number_is_refused);
-    tcase_add_test(tests, a_plain_file_cut_anywhere_is_refused);
-    tcase_add_test(tests, a_gzip_file_cut_anywhere_is_refused);
-    tcase_add_test(tests, a_gzip_file_whose_content_is_short_is_refused);
-    tcase_add_test(tests, a_damaged_gzip_file_never_gives_other_data);
-    tcase_add_test(tests, a_wrong_check_sum_is_named);
-    tcase_add_test(tests, bytes_after_the_end_are_refused);
-    tcase_add_test(tests, counts_that_disagree_are_refused);
-    tcase_add_test(tests, a_label_outside_the_classes_is_named);
-    tcase_add_test(tests, absurd_dimensions_are_refused_before_memory_is_asked_for);
-    tcase_add_test(tests, empty_files_are_refused);
-    tcase_add_test(tests, what_is_not_a_file_is_refused);
-    tcase_add_test(tests, a_file_without_permission_is_refused);
-    tcase_add_test(tests, several_threads_open_at_once);
-    Suite *suite = suite_create("datasets/idx");
-    suite_add_tcase(suite, tests);
-    return test_suite_run(suite);
-}
+TEST_FIXTURE(folder_make, folder_remove);

@@ -47,7 +47,7 @@ static const float *expected_by_keras(int place)
     return expected[place];
 }
 
-START_TEST(images_are_those_of_keras)
+TEST(images_are_those_of_keras)
 {
     set_up();
     copy_fixture("classes", "set");
@@ -68,9 +68,8 @@ START_TEST(images_are_those_of_keras)
     ls_dataset_close(dataset);
     folder_remove();
 }
-END_TEST
 
-START_TEST(one_channel_is_grey_and_pixels_are_divided_by_255)
+TEST(one_channel_is_grey_and_pixels_are_divided_by_255)
 {
     set_up();
     make_folder("set");
@@ -91,10 +90,9 @@ START_TEST(one_channel_is_grey_and_pixels_are_divided_by_255)
     ls_dataset_close(colours);
     folder_remove();
 }
-END_TEST
 
 // Two folders of classes; the tests do not have them all.
-START_TEST(train_and_test_are_folders)
+TEST(train_and_test_are_folders)
 {
     set_up();
     make_folder("set");
@@ -120,10 +118,9 @@ START_TEST(train_and_test_are_folders)
                     "no folder of that name");
     folder_remove();
 }
-END_TEST
 
 // Every part has the classes in proportion.
-START_TEST(a_part_has_all_classes)
+TEST(a_part_has_all_classes)
 {
     set_up();
     make_folder("set");
@@ -148,9 +145,8 @@ START_TEST(a_part_has_all_classes)
     ls_dataset_close(part);
     folder_remove();
 }
-END_TEST
 
-START_TEST(a_folder_without_folders_has_no_labels)
+TEST(a_folder_without_folders_has_no_labels)
 {
     set_up();
     copy_fixture("classes/a", "set");
@@ -160,10 +156,9 @@ START_TEST(a_folder_without_folders_has_no_labels)
     ls_dataset_close(dataset);
     folder_remove();
 }
-END_TEST
 
 // skip, take, repeat and cache, of examples that are made on demand.
-START_TEST(parts_and_caches_have_the_same_images)
+TEST(parts_and_caches_have_the_same_images)
 {
     set_up();
     copy_fixture("classes", "set");
@@ -191,7 +186,6 @@ START_TEST(parts_and_caches_have_the_same_images)
     ls_dataset_close(whole);
     folder_remove();
 }
-END_TEST
 
 static uint64_t contents_of(const char *pattern)
 {
@@ -204,7 +198,7 @@ static uint64_t contents_of(const char *pattern)
 }
 
 // The files say what the examples are, and neither the folder nor a cache.
-START_TEST(the_same_files_elsewhere_are_the_same_examples)
+TEST(the_same_files_elsewhere_are_the_same_examples)
 {
     set_up();
     copy_fixture("classes", "set");
@@ -233,7 +227,6 @@ START_TEST(the_same_files_elsewhere_are_the_same_examples)
     ck_assert_uint_ne(contents_of("images:dir=@/other,resize=4x4"), own);
     folder_remove();
 }
-END_TEST
 
 static const struct {
     const char *options, *one, *other;
@@ -254,7 +247,7 @@ static const struct {
     {"dir=@/set,random_crop=2,cache=@/set,resize=9x9", "/set.train", "directory", LS_BAD_INPUT},
 };
 
-START_TEST(what_does_not_fit_is_refused)
+TABLE_TEST(what_does_not_fit_is_refused, refused)
 {
     char text[256];
     set_up();
@@ -272,10 +265,9 @@ START_TEST(what_does_not_fit_is_refused)
     }
     folder_remove();
 }
-END_TEST
 
 // A PNG of 12 x 12 MiPixels in 60 bytes; a header without an image; text; a truncated image of each.
-START_TEST(damaged_files_are_refused_by_name)
+TEST(damaged_files_are_refused_by_name)
 {
     static const uint8_t bomb[] = {0x89, 'P', 'N', 'G', 13,  10, 26, 10,   0,    0,    0,
                                    13,   'I', 'H', 'D', 'R', 0,  0,  0x1f, 0,    0,    0,
@@ -302,23 +294,4 @@ START_TEST(damaged_files_are_refused_by_name)
                         jpeg ? "damaged JPEG" : "damaged PNG: it is cut off");
     }
     folder_remove();
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("images");
-    TCase *group = tcase_create("images");
-    tcase_add_test(group, images_are_those_of_keras);
-    tcase_add_test(group, one_channel_is_grey_and_pixels_are_divided_by_255);
-    tcase_add_test(group, train_and_test_are_folders);
-    tcase_add_test(group, a_part_has_all_classes);
-    tcase_add_test(group, a_folder_without_folders_has_no_labels);
-    tcase_add_test(group, parts_and_caches_have_the_same_images);
-    tcase_add_test(group, the_same_files_elsewhere_are_the_same_examples);
-    tcase_add_loop_test(group, what_does_not_fit_is_refused, 0,
-                        sizeof(refused) / sizeof(refused[0]));
-    tcase_add_test(group, damaged_files_are_refused_by_name);
-    suite_add_tcase(suite, group);
-    return test_suite_run(suite);
 }

@@ -48,16 +48,27 @@ static bool same(const char *one, enum ls_split split, const char *other, enum l
     return equal;
 }
 
-START_TEST(it_is_made_from_the_seed_alone)
+// First, because it is said once a process.
+TEST(it_says_once_that_it_is_not_real)
+{
+    struct ls_dataset *train = open_split("synthetic:examples=3", LS_TRAIN);
+    ck_assert_uint_eq(captured_warnings, 1);
+    ck_assert_ptr_nonnull(strstr(captured, "NOT REAL DATA"));
+    struct ls_dataset *test = open_split("synthetic:examples=3", LS_TEST);
+    ck_assert_uint_eq(captured_warnings, 1);
+    ls_dataset_close(train);
+    ls_dataset_close(test);
+}
+
+TEST(it_is_made_from_the_seed_alone)
 {
     ck_assert(same("synthetic:examples=50", LS_TRAIN, "synthetic:examples=50,seed=0", LS_TRAIN));
     ck_assert(same("synthetic:examples=50", LS_TRAIN, "synthetic:examples=70", LS_TRAIN));
     ck_assert(!same("synthetic:examples=50", LS_TRAIN, "synthetic:examples=50,seed=1", LS_TRAIN));
     ck_assert(!same("synthetic:examples=50", LS_TRAIN, "synthetic:examples=500", LS_TEST));
 }
-END_TEST
 
-START_TEST(the_defaults_have_the_shape_of_mnist)
+TEST(the_defaults_have_the_shape_of_mnist)
 {
     struct ls_dataset *dataset = open_split("synthetic", LS_TRAIN);
     ck_assert_uint_eq(dataset->count, 10000);
@@ -74,10 +85,9 @@ START_TEST(the_defaults_have_the_shape_of_mnist)
     ck_assert_uint_eq(dataset->fields[0].dtype, LS_U8);
     ls_dataset_close(dataset);
 }
-END_TEST
 
 // The class of a test example is that of the nearest mean of training examples.
-START_TEST(classes_are_learnable)
+LOOP_TEST(classes_are_learnable, 0, 2)
 {
     const char *texts[2] = {"synthetic:shape=6x6,classes=7,examples=2000",
                             "synthetic:shape=6x6,classes=7,examples=2000,dtype=uint8"};
@@ -117,10 +127,9 @@ START_TEST(classes_are_learnable)
     ls_dataset_close(train);
     ls_dataset_close(test);
 }
-END_TEST
 
 // A linear model by gradient descent explains the targets of the other split but for the noise (0.01 squared).
-START_TEST(targets_are_a_linear_map_of_the_example)
+TEST(targets_are_a_linear_map_of_the_example)
 {
     const char *text = "synthetic:shape=3,classes=0,outputs=2,examples=1000";
     struct ls_dataset *train = open_split(text, LS_TRAIN), *test = open_split(text, LS_TEST);
@@ -155,19 +164,6 @@ START_TEST(targets_are_a_linear_map_of_the_example)
     ls_dataset_close(train);
     ls_dataset_close(test);
 }
-END_TEST
-
-START_TEST(it_says_once_that_it_is_not_real)
-{
-    struct ls_dataset *train = open_split("synthetic:examples=3", LS_TRAIN);
-    ck_assert_uint_eq(captured_warnings, 1);
-    ck_assert_ptr_nonnull(strstr(captured, "NOT REAL DATA"));
-    struct ls_dataset *test = open_split("synthetic:examples=3", LS_TEST);
-    ck_assert_uint_eq(captured_warnings, 1);
-    ls_dataset_close(train);
-    ls_dataset_close(test);
-}
-END_TEST
 
 static void expect_usage(const char *text, const char *what)
 {
@@ -176,7 +172,7 @@ static void expect_usage(const char *text, const char *what)
     expect_error("", what);
 }
 
-START_TEST(options_that_cannot_be_are_refused)
+TEST(options_that_cannot_be_are_refused)
 {
     expect_usage("synthetic:shape=", "shape");
     expect_usage("synthetic:shape=28x", "shape");
@@ -196,9 +192,8 @@ START_TEST(options_that_cannot_be_are_refused)
     expect_usage("synthetic:dtype=int8", "dtype");
     expect_usage("synthetic:colour=red", "colour");
 }
-END_TEST
 
-START_TEST(more_than_there_is_memory_is_refused)
+TEST(more_than_there_is_memory_is_refused)
 {
     struct ls_dataset *dataset;
     ck_assert_int_eq(
@@ -206,21 +201,5 @@ START_TEST(more_than_there_is_memory_is_refused)
         LS_OUT_OF_MEMORY);
     expect_error("synthetic", "no memory");
 }
-END_TEST
 
-int main(void)
-{
-    TCase *tests = tcase_create("synthetic");
-    tcase_add_checked_fixture(tests, capture_reset, NULL);
-    tcase_set_timeout(tests, 60);
-    tcase_add_test(tests, it_says_once_that_it_is_not_real); // first: once a process
-    tcase_add_test(tests, it_is_made_from_the_seed_alone);
-    tcase_add_test(tests, the_defaults_have_the_shape_of_mnist);
-    tcase_add_loop_test(tests, classes_are_learnable, 0, 2);
-    tcase_add_test(tests, targets_are_a_linear_map_of_the_example);
-    tcase_add_test(tests, options_that_cannot_be_are_refused);
-    tcase_add_test(tests, more_than_there_is_memory_is_refused);
-    Suite *suite = suite_create("datasets/synthetic");
-    suite_add_tcase(suite, tests);
-    return test_suite_run(suite);
-}
+TEST_FIXTURE(capture_reset, NULL);

@@ -36,7 +36,7 @@ static void expect_refused(const char *text, enum ls_status status, const char *
     ck_assert_ptr_eq(dataset, folder);
 }
 
-START_TEST(windows_and_what_follows)
+TEST(windows_and_what_follows)
 {
     // Sorted: \n, space, a, b, \xff.
     const char content[] = "ab\n a\xff"
@@ -70,9 +70,8 @@ START_TEST(windows_and_what_follows)
     ck_assert_uint_eq(dataset->count, 1);
     ls_dataset_close(dataset);
 }
-END_TEST
 
-START_TEST(the_last_windows_validate)
+TEST(the_last_windows_validate)
 {
     char content[101];
     for (int i = 0; i < 101; i++)
@@ -86,9 +85,8 @@ START_TEST(the_last_windows_validate)
     ck_assert_int_eq(found[9], 9);
     ls_dataset_close(dataset);
 }
-END_TEST
 
-START_TEST(what_does_not_fit_is_refused)
+TEST(what_does_not_fit_is_refused)
 {
     char missing[600];
     write_file("t.txt", "abc", 3);
@@ -107,7 +105,6 @@ START_TEST(what_does_not_fit_is_refused)
     ck_assert_int_eq(truncate(in_folder("t.txt"), (1L << 30) + 1), 0);
     expect_refused(text_of("length=1"), LS_BAD_INPUT, "t.txt: 1073741825 bytes", "(1 GiB)");
 }
-END_TEST
 
 START_TEST(a_real_text_is_read)
 {
@@ -122,21 +119,16 @@ START_TEST(a_real_text_is_read)
 }
 END_TEST
 
+TEST_FIXTURE(folder_make, folder_remove);
+
 int main(void)
 {
     const char *data = getenv("LOCKSTEP_LARGE_DATA");
     char path[600];
-    TCase *tests = tcase_create("text");
-    tcase_add_checked_fixture(tests, folder_make, folder_remove);
-    tcase_add_test(tests, windows_and_what_follows);
-    tcase_add_test(tests, the_last_windows_validate);
-    tcase_add_test(tests, what_does_not_fit_is_refused);
     snprintf(path, sizeof(path), "%s/tinyshakespeare/input.txt", data ? data : "");
     if (data && access(path, R_OK) == 0)
-        tcase_add_test(tests, a_real_text_is_read);
+        tcase_add_test(test_registered(), a_real_text_is_read);
     else
         printf("SKIP: %s is not there\n", path);
-    Suite *suite = suite_create("datasets/text");
-    suite_add_tcase(suite, tests);
-    return test_suite_run(suite);
+    return test_suite_run("datasets/text");
 }

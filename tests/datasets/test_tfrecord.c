@@ -21,7 +21,7 @@ static struct ls_dataset *open_features(int file, const char *options)
     return dataset;
 }
 
-START_TEST(numbers_are_those_that_were_written)
+LOOP_TEST(numbers_are_those_that_were_written, 0, 3)
 {
     folder_make();
     struct ls_dataset *dataset = open_features(_i, "x=values,x2=counts,x3=raw,y=label,shape=2x3");
@@ -44,9 +44,8 @@ START_TEST(numbers_are_those_that_were_written)
     ls_dataset_close(dataset);
     folder_remove();
 }
-END_TEST
 
-START_TEST(images_are_decoded)
+LOOP_TEST(images_are_decoded, 0, 3)
 {
     folder_make();
     struct ls_dataset *dataset = open_features(_i, "x=image,x2=score,y=score,channels=1");
@@ -63,7 +62,6 @@ START_TEST(images_are_decoded)
     ls_dataset_close(dataset);
     folder_remove();
 }
-END_TEST
 
 static const struct {
     const char *options, *one, *other;
@@ -86,7 +84,7 @@ static const struct {
     {"file=/nowhere/a.tfrecord,x=values", "/nowhere/a.tfrecord", "No such file", LS_BAD_INPUT},
 };
 
-START_TEST(what_does_not_fit_is_refused)
+TABLE_TEST(what_does_not_fit_is_refused, refused)
 {
     char text[512];
     folder_make();
@@ -94,10 +92,9 @@ START_TEST(what_does_not_fit_is_refused)
     dataset_refused(text, LS_TRAIN, refused[_i].status, refused[_i].one, refused[_i].other);
     folder_remove();
 }
-END_TEST
 
 // Every bit of the first two records is looked at by a check sum; every length is cut.
-START_TEST(damage_is_refused_with_the_number_of_the_record)
+TEST(damage_is_refused_with_the_number_of_the_record)
 {
     static uint8_t data[8192], damaged[8192];
     FILE *file = fopen(FIXTURES "/tfrecord/plain.tfrecord", "rb");
@@ -122,7 +119,6 @@ START_TEST(damage_is_refused_with_the_number_of_the_record)
     dataset_refused(text, LS_TRAIN, LS_BAD_INPUT, "/t", "no records");
     folder_remove();
 }
-END_TEST
 
 // A record of `length` bytes whose check sums are right.
 static void put_record(const char *name, uint64_t length, const uint8_t *data, size_t bytes)
@@ -137,7 +133,7 @@ static void put_record(const char *name, uint64_t length, const uint8_t *data, s
     write_file(name, file, 16 + bytes);
 }
 
-START_TEST(lies_with_right_check_sums_are_refused)
+TEST(lies_with_right_check_sums_are_refused)
 {
     static const uint8_t group[] = {0x0b, 0x0c}; // wire types that proto3 does not have
     static const uint8_t longer[] = {0x0a, 0x7f, 0x0a};
@@ -159,28 +155,11 @@ START_TEST(lies_with_right_check_sums_are_refused)
     dataset_refused(text, LS_TRAIN, LS_BAD_INPUT, "record 1", "no feature 'values'");
     folder_remove();
 }
-END_TEST
 
 // The value of RFC 3720, B.4, for 32 bytes of zeros, unmasked by hand.
-START_TEST(the_check_sum_is_castagnolis)
+TEST(the_check_sum_is_castagnolis)
 {
     const uint8_t zeros[32] = {0};
     const uint32_t crc = 0x8a9136aa;
     ck_assert_uint_eq(ls_masked_crc32c(zeros, sizeof(zeros)), (crc >> 15 | crc << 17) + 0xa282ead8);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("tfrecord");
-    TCase *group = tcase_create("tfrecord");
-    tcase_add_loop_test(group, numbers_are_those_that_were_written, 0, 3);
-    tcase_add_loop_test(group, images_are_decoded, 0, 3);
-    tcase_add_loop_test(group, what_does_not_fit_is_refused, 0,
-                        sizeof(refused) / sizeof(refused[0]));
-    tcase_add_test(group, damage_is_refused_with_the_number_of_the_record);
-    tcase_add_test(group, lies_with_right_check_sums_are_refused);
-    tcase_add_test(group, the_check_sum_is_castagnolis);
-    suite_add_tcase(suite, group);
-    return test_suite_run(suite);
 }

@@ -3,7 +3,6 @@
 #include "tests/layers/support.h"
 
 #include "core/base/log.h"
-#include "tests/support/suite.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -132,12 +131,4 @@ const struct ls_operation *only_operation(const struct ls_graph *graph, uint32_t
         if (graph->operations[i].op == op)
             return &graph->operations[i];
     return NULL;
-}
-
-int run_suite(const char *name, TCase *cases)
-{
-    Suite *suite = suite_create(name);
-    tcase_set_timeout(cases, 100);
-    suite_add_tcase(suite, cases);
-    return test_suite_run(suite);
 }

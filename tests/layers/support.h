@@ -4,8 +4,7 @@
 #define LS_TESTS_LAYERS_SUPPORT_H
 
 #include "core/graph/layer.h"
-
-#include <check.h>
+#include "tests/support/suite.h"
 
 // The lines that the log got since the last call of build_text and its relatives, each with its
 // newline.
@@ -34,8 +33,5 @@ uint64_t parameter_total(const struct ls_graph *graph);
 // The only operation of a kind; fails the test when there is another number of them.
 const struct ls_operation *only_operation(const struct ls_graph *graph, uint32_t op);
 uint32_t operation_total(const struct ls_graph *graph, uint32_t op);
-
-// Runs the cases and returns the exit status.
-int run_suite(const char *name, TCase *cases);
 
 #endif

@@ -118,7 +118,7 @@ static void check_pixels(struct harness_device device, const json_t *one, const 
     ls_graph_destroy(graph);
 }
 
-START_TEST(pixels_are_those_of_keras_for_the_same_factors)
+LOOP_TEST(pixels_are_those_of_keras_for_the_same_factors, 0, 2)
 {
     struct harness_device device;
     json_t *list = read_cases();
@@ -138,7 +138,6 @@ START_TEST(pixels_are_those_of_keras_for_the_same_factors)
     }
     json_decref(list);
 }
-END_TEST
 
 // The factors of an example that the layer draws.
 static void draw(const struct ls_operation *operation, uint64_t step, uint64_t example, float *out)
@@ -150,7 +149,7 @@ static void draw(const struct ls_operation *operation, uint64_t step, uint64_t e
                     out);
 }
 
-START_TEST(a_range_of_one_number_gives_the_factors_of_keras)
+TEST(a_range_of_one_number_gives_the_factors_of_keras)
 {
     json_t *list = read_cases();
     const json_t *cases = json_object_get(list, "cases");
@@ -175,7 +174,6 @@ START_TEST(a_range_of_one_number_gives_the_factors_of_keras)
     ck_assert_uint_ge(drawn, 20);
     json_decref(list);
 }
-END_TEST
 
 // ---- Distributions ----
 
@@ -230,7 +228,7 @@ static double number_of(int kind, const float *f)
     }
 }
 
-START_TEST(factors_have_the_range_and_the_mean_of_keras)
+TABLE_TEST(factors_have_the_range_and_the_mean_of_keras, ranges)
 {
     char layer[256];
     snprintf(layer, sizeof(layer), "{'class_name': '%s', 'config': %s}", ranges[_i].class_name,
@@ -257,14 +255,5 @@ START_TEST(factors_have_the_range_and_the_mean_of_keras)
     ck_assert_double_le(fabs(sum / DRAWS - ranges[_i].mean), 0.02 * width);
     ls_graph_destroy(graph);
 }
-END_TEST
 
-int main(void)
-{
-    TCase *cases = tcase_create("augmentation");
-    tcase_add_loop_test(cases, pixels_are_those_of_keras_for_the_same_factors, 0, 2);
-    tcase_add_test(cases, a_range_of_one_number_gives_the_factors_of_keras);
-    tcase_add_loop_test(cases, factors_have_the_range_and_the_mean_of_keras, 0,
-                        (int)(sizeof(ranges) / sizeof(ranges[0])));
-    return run_suite("augmentation", cases);
-}
+TEST_SECONDS(100);

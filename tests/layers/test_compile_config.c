@@ -317,7 +317,7 @@ static const struct {
      NULL, NULL, NULL},
 };
 
-START_TEST(what_is_supported_becomes_options)
+TABLE_TEST(what_is_supported_becomes_options, files)
 {
     struct ls_compile_config config;
     ck_assert_msg(read_key(files[_i].key, files[_i].text, ALL, &config) == LS_OK, "%s", logged);
@@ -329,7 +329,6 @@ START_TEST(what_is_supported_becomes_options)
     expect(config.metrics, files[_i].metrics);
     ls_compile_config_finish(&config);
 }
-END_TEST
 
 #define OPTIMIZER(class_name, config) "{'optimizer': " KERAS3("optimizers", class_name, config) "}"
 #define METRIC(class_name, config) "{'metrics': [" KERAS3("metrics", class_name, config) "]}"
@@ -426,7 +425,7 @@ static const struct {
     {"[1]", 0, "compile_config: expected an object"},
 };
 
-START_TEST(what_is_not_supported_is_refused_unless_it_is_overridden)
+TABLE_TEST(what_is_not_supported_is_refused_unless_it_is_overridden, refusals)
 {
     struct ls_compile_config config;
     ck_assert_int_eq(read_key("compile_config", refusals[_i].text, ALL, &config), LS_BAD_INPUT);
@@ -439,9 +438,8 @@ START_TEST(what_is_not_supported_is_refused_unless_it_is_overridden)
     ck_assert_int_eq(logged_lines, refusals[_i].part ? 0 : 1);
     ls_compile_config_finish(&config);
 }
-END_TEST
 
-START_TEST(all_that_is_not_supported_is_said_at_once)
+TEST(all_that_is_not_supported_is_said_at_once)
 {
     struct ls_compile_config config;
     ck_assert_int_eq(read_key("compile_config",
@@ -455,9 +453,8 @@ START_TEST(all_that_is_not_supported_is_said_at_once)
     ck_assert_int_eq(logged_lines, 5);
     ck_assert_ptr_null(config.optimizer);
 }
-END_TEST
 
-START_TEST(a_schedule_is_an_option_of_its_own)
+TEST(a_schedule_is_an_option_of_its_own)
 {
     static const struct {
         const char *text, *schedule;
@@ -488,7 +485,6 @@ START_TEST(a_schedule_is_an_option_of_its_own)
         ls_compile_config_finish(&config);
     }
 }
-END_TEST
 
 #define SCALED(config)                                                                    \
     "{'optimizer': " KERAS3("optimizers", "LossScaleOptimizer",                           \
@@ -497,7 +493,7 @@ END_TEST
                                 "'name': 'sgd', 'learning_rate': 0.5, " SGD_REST) ", " config) "}"
 
 // It is around another one.
-START_TEST(a_loss_scale_is_an_option_of_its_own)
+TEST(a_loss_scale_is_an_option_of_its_own)
 {
     static const struct {
         const char *text, *scale;
@@ -535,10 +531,9 @@ START_TEST(a_loss_scale_is_an_option_of_its_own)
                      LS_BAD_INPUT);
     ck_assert_ptr_nonnull(strstr(logged, "optimizer: expected one of Keras's"));
 }
-END_TEST
 
 // A damaged file may have tens of thousands of problems.
-START_TEST(of_many_problems_the_first_are_said_and_the_others_counted)
+TEST(of_many_problems_the_first_are_said_and_the_others_counted)
 {
     char text[1024] = "{'metrics': [";
     struct ls_compile_config config;
@@ -552,18 +547,5 @@ START_TEST(of_many_problems_the_first_are_said_and_the_others_counted)
     ck_assert_uint_eq(lines, LS_GRAPH_PROBLEMS + 1);
     ck_assert_ptr_nonnull(strstr(logged, "and 80 more problems of compile_config"));
 }
-END_TEST
 
-int main(void)
-{
-    TCase *cases = tcase_create("compile_config");
-    tcase_add_loop_test(cases, what_is_supported_becomes_options, 0,
-                        sizeof(files) / sizeof(files[0]));
-    tcase_add_loop_test(cases, what_is_not_supported_is_refused_unless_it_is_overridden, 0,
-                        sizeof(refusals) / sizeof(refusals[0]));
-    tcase_add_test(cases, a_schedule_is_an_option_of_its_own);
-    tcase_add_test(cases, a_loss_scale_is_an_option_of_its_own);
-    tcase_add_test(cases, all_that_is_not_supported_is_said_at_once);
-    tcase_add_test(cases, of_many_problems_the_first_are_said_and_the_others_counted);
-    return run_suite("compile_config", cases);
-}
+TEST_SECONDS(100);

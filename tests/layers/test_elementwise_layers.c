@@ -67,7 +67,7 @@ static const struct {
     {ROWS LAYER("Activation", ", 'activation': 'selu'"), "(None, 4, 5)", LS_OP_ACTIVATION},
 };
 
-START_TEST(layers_become_their_operation)
+TABLE_TEST(layers_become_their_operation, cases)
 {
     struct ls_graph *graph = graph_of(cases[_i].layers);
     ck_assert_str_eq(layer_shape(graph, "l"), cases[_i].shape);
@@ -77,9 +77,8 @@ START_TEST(layers_become_their_operation)
         only_operation(graph, cases[_i].op);
     ls_graph_destroy(graph);
 }
-END_TEST
 
-START_TEST(random_layers_share_their_draws_and_have_keys_of_their_own)
+TEST(random_layers_share_their_draws_and_have_keys_of_their_own)
 {
     struct ls_graph *graph =
         graph_of(IMAGE "{'class_name': 'SpatialDropout2D', 'config': {'rate': 0.5}},"
@@ -94,9 +93,8 @@ START_TEST(random_layers_share_their_draws_and_have_keys_of_their_own)
     ck_assert_float_eq(graph->operations[2].attributes.rate, 2);
     ls_graph_destroy(graph);
 }
-END_TEST
 
-START_TEST(what_a_normalization_has_depends_on_its_options)
+TEST(what_a_normalization_has_depends_on_its_options)
 {
     struct ls_graph *graph =
         graph_of(IMAGE LAYER("Normalization", ", 'mean': [1, 2, 3], 'variance': [4, 9, 0]"));
@@ -113,7 +111,6 @@ START_TEST(what_a_normalization_has_depends_on_its_options)
     ck_assert_int_eq(parameter_of(graph, "l/variance")->zone, LS_ZONE_FROZEN);
     ls_graph_destroy(graph);
 }
-END_TEST
 
 static const char *const refused[][2] = {
     {ROWS LAYER("GlobalAveragePooling2D", ""), "expected 4 dimensions"},
@@ -233,11 +230,10 @@ static const char *const refused[][2] = {
     {ROWS LAYER("Activation", ", 'activation': 'sparsemax'"), "is not supported yet"},
 };
 
-START_TEST(layers_that_do_not_fit_are_refused)
+TABLE_TEST(layers_that_do_not_fit_are_refused, refused)
 {
     refuses(refused[_i][0], refused[_i][1]);
 }
-END_TEST
 
 // ---- Several inputs ----
 
@@ -291,7 +287,7 @@ static const struct {
      LS_PAIR_DIVIDE},
 };
 
-START_TEST(two_tensors_become_a_pair)
+TABLE_TEST(two_tensors_become_a_pair, merges)
 {
     struct ls_graph *graph = NULL;
     const enum ls_status status = build_pair(merges[_i].a, merges[_i].b, merges[_i].node, &graph);
@@ -301,7 +297,6 @@ START_TEST(two_tensors_become_a_pair)
     ck_assert_uint_eq(operation->attributes.function, merges[_i].function);
     ls_graph_destroy(graph);
 }
-END_TEST
 
 static const struct {
     const char *a, *b, *node, *message;
@@ -321,7 +316,7 @@ static const struct {
      "slices with step 1"},
 };
 
-START_TEST(pairs_that_do_not_fit_are_refused)
+TABLE_TEST(pairs_that_do_not_fit_are_refused, refused_pairs)
 {
     struct ls_graph *graph = NULL;
     ck_assert_int_eq(
@@ -330,10 +325,9 @@ START_TEST(pairs_that_do_not_fit_are_refused)
     ck_assert_ptr_null(graph);
     ck_assert_msg(strstr(logged, refused_pairs[_i].message) != NULL, "%s", logged);
 }
-END_TEST
 
 // More inputs than the operation takes are joined step by step.
-START_TEST(many_tensors_are_concatenated_in_steps)
+TEST(many_tensors_are_concatenated_in_steps)
 {
     struct ls_graph *graph = NULL;
     char node[4096], tensors[2048] = "";
@@ -350,19 +344,7 @@ START_TEST(many_tensors_are_concatenated_in_steps)
     ck_assert_uint_eq(operation_total(graph, LS_OP_CONCATENATE), 3);
     ls_graph_destroy(graph);
 }
-END_TEST
 
 #define COUNT(list) (int)(sizeof(list) / sizeof(list[0]))
 
-int main(void)
-{
-    TCase *tests = tcase_create("elementwise_layers");
-    tcase_add_loop_test(tests, layers_become_their_operation, 0, COUNT(cases));
-    tcase_add_test(tests, random_layers_share_their_draws_and_have_keys_of_their_own);
-    tcase_add_test(tests, what_a_normalization_has_depends_on_its_options);
-    tcase_add_loop_test(tests, layers_that_do_not_fit_are_refused, 0, COUNT(refused));
-    tcase_add_loop_test(tests, two_tensors_become_a_pair, 0, COUNT(merges));
-    tcase_add_loop_test(tests, pairs_that_do_not_fit_are_refused, 0, COUNT(refused_pairs));
-    tcase_add_test(tests, many_tensors_are_concatenated_in_steps);
-    return run_suite("elementwise layers", tests);
-}
+TEST_SECONDS(100);

@@ -265,13 +265,12 @@ static const char *const layers[][2] = {
      "two layers are called 'a'"},
 };
 
-START_TEST(layers_that_do_not_fit_are_refused)
+TABLE_TEST(layers_that_do_not_fit_are_refused, layers)
 {
     refuses(layers[_i][0], layers[_i][1]);
 }
-END_TEST
 
-START_TEST(all_problems_of_a_model_are_said_at_once)
+TEST(all_problems_of_a_model_are_said_at_once)
 {
     static const char *const lines[] = {
         "layer 'c' (Conv2D): padding: expected \"valid\" or \"same\", got \"causal\"",
@@ -305,9 +304,8 @@ START_TEST(all_problems_of_a_model_are_said_at_once)
     ck_assert_ptr_null(
         strstr(strstr(logged, "(Equalization)"), "supported: ")); // the list is there once
 }
-END_TEST
 
-START_TEST(options_of_a_reshape_after_a_refused_layer_are_checked)
+TEST(options_of_a_reshape_after_a_refused_layer_are_checked)
 {
     struct ls_graph *graph = NULL;
     ck_assert_int_eq(build_layers(&graph, IMAGE
@@ -318,9 +316,8 @@ START_TEST(options_of_a_reshape_after_a_refused_layer_are_checked)
     ck_assert_int_eq(logged_lines, 2);
     ck_assert_ptr_nonnull(strstr(logged, "'reshape_1' (Reshape): target_shape: expected a list"));
 }
-END_TEST
 
-START_TEST(of_very_many_problems_the_first_twenty_are_said)
+TEST(of_very_many_problems_the_first_twenty_are_said)
 {
     json_t *list = json_array(), *layer = json_pack("{s:s}", "class_name", "ConvLSTM1D");
     for (int i = 0; i < 100; i++)
@@ -336,9 +333,8 @@ START_TEST(of_very_many_problems_the_first_twenty_are_said)
     json_decref(layer);
     json_decref(model);
 }
-END_TEST
 
-START_TEST(a_class_with_a_very_long_name_is_refused)
+TEST(a_class_with_a_very_long_name_is_refused)
 {
     char text[6000], class_name[2000];
     memset(class_name, 'A', sizeof(class_name) - 1);
@@ -351,7 +347,6 @@ START_TEST(a_class_with_a_very_long_name_is_refused)
     ck_assert_int_eq(build_layers(&graph, text), LS_BAD_INPUT);
     ck_assert_int_eq(logged_lines, 2);
 }
-END_TEST
 
 // What only training minds does not keep a model from being read: its predictions do not depend on
 // it.
@@ -378,7 +373,7 @@ static const struct {
      "kernel_constraint: MaxNorm is not supported", false},
 };
 
-START_TEST(what_only_training_minds_is_refused_for_training)
+TABLE_TEST(what_only_training_minds_is_refused_for_training, trainings)
 {
     char text[800];
     snprintf(text, sizeof(text),
@@ -404,7 +399,6 @@ START_TEST(what_only_training_minds_is_refused_for_training)
     ck_assert_int_eq(logged_lines, trainings[_i].loss);
     json_decref(model);
 }
-END_TEST
 
 static const char *const models[][2] = {
     {"[]", "not a Keras model"},
@@ -431,11 +425,10 @@ static const char *const models[][2] = {
      "build_input_shape: expected a list"},
 };
 
-START_TEST(models_that_do_not_fit_are_refused)
+TABLE_TEST(models_that_do_not_fit_are_refused, models)
 {
     refuses_model(models[_i][0], models[_i][1]);
 }
-END_TEST
 
 static void refuses_file(const char *content, size_t bytes, const char *message)
 {
@@ -455,7 +448,7 @@ static void refuses_file(const char *content, size_t bytes, const char *message)
     ck_assert_msg(strstr(logged, message) != NULL, "expected: %s\ngot: %s", message, logged);
 }
 
-START_TEST(malformed_json_is_named_by_line_and_column)
+TEST(malformed_json_is_named_by_line_and_column)
 {
     static const char *const cases[][2] = {
         {"", ":1:0: malformed JSON: "},
@@ -473,9 +466,8 @@ START_TEST(malformed_json_is_named_by_line_and_column)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
         refuses_file(cases[i][0], strlen(cases[i][0]), cases[i][1]);
 }
-END_TEST
 
-START_TEST(json_nested_without_end_is_refused)
+TEST(json_nested_without_end_is_refused)
 {
     enum { DEPTH = 200000 };
     char *text = malloc(DEPTH);
@@ -484,10 +476,9 @@ START_TEST(json_nested_without_end_is_refused)
     refuses_file(text, DEPTH, "malformed JSON: maximum parsing depth reached");
     free(text);
 }
-END_TEST
 
 // A sparse file: nothing of it may be read.
-START_TEST(a_file_larger_than_any_model_is_refused)
+TEST(a_file_larger_than_any_model_is_refused)
 {
     char path[] = "/tmp/lockstep-model-XXXXXX";
     const int fd = mkstemp(path);
@@ -503,9 +494,8 @@ START_TEST(a_file_larger_than_any_model_is_refused)
     ck_assert_ptr_nonnull(strstr(logged, "the model file has 1099511627776 bytes; the JSON of a "
                                          "model has at most 64 MiB"));
 }
-END_TEST
 
-START_TEST(more_values_than_any_model_has_are_refused)
+TEST(more_values_than_any_model_has_are_refused)
 {
     enum { BYTES = 3 * 4000000 };
     char *text = malloc(BYTES);
@@ -516,9 +506,8 @@ START_TEST(more_values_than_any_model_has_are_refused)
     refuses_file(text, BYTES, ": the JSON has more than 4000000 values; a model has at most");
     free(text);
 }
-END_TEST
 
-START_TEST(a_value_of_any_size_is_shown_short)
+TEST(a_value_of_any_size_is_shown_short)
 {
     enum { COUNT = 1000000 };
     json_t *list = json_array();
@@ -533,9 +522,8 @@ START_TEST(a_value_of_any_size_is_shown_short)
     ck_assert_str_eq(ls_json_text(NULL, text, sizeof(text)), "nothing");
     json_decref(list);
 }
-END_TEST
 
-START_TEST(activations_nested_deeply_end_in_one_refusal)
+TEST(activations_nested_deeply_end_in_one_refusal)
 {
     enum { DEPTH = 900 };
     json_t *activation = json_string("reluu");
@@ -552,9 +540,8 @@ START_TEST(activations_nested_deeply_end_in_one_refusal)
     ck_assert_ptr_nonnull(strstr(logged, "'reluu' is unknown"));
     json_decref(model);
 }
-END_TEST
 
-START_TEST(a_file_that_cannot_be_read_is_named)
+TEST(a_file_that_cannot_be_read_is_named)
 {
     struct ls_graph *graph = NULL;
     capture_log();
@@ -566,9 +553,8 @@ START_TEST(a_file_that_cannot_be_read_is_named)
     ck_assert_ptr_nonnull(strstr(logged, "/: model file cannot be read: Is a directory"));
     ck_assert_int_eq(logged_lines, 1);
 }
-END_TEST
 
-START_TEST(too_many_layers_are_refused)
+TEST(too_many_layers_are_refused)
 {
     json_t *list = json_array(), *layer = json_pack("{s:s}", "class_name", "Flatten");
     for (int i = 0; i < 10001; i++)
@@ -582,28 +568,5 @@ START_TEST(too_many_layers_are_refused)
     json_decref(layer);
     json_decref(model);
 }
-END_TEST
 
-int main(void)
-{
-    TCase *cases = tcase_create("errors");
-    tcase_add_loop_test(cases, layers_that_do_not_fit_are_refused, 0,
-                        sizeof(layers) / sizeof(layers[0]));
-    tcase_add_test(cases, all_problems_of_a_model_are_said_at_once);
-    tcase_add_test(cases, options_of_a_reshape_after_a_refused_layer_are_checked);
-    tcase_add_test(cases, of_very_many_problems_the_first_twenty_are_said);
-    tcase_add_test(cases, a_class_with_a_very_long_name_is_refused);
-    tcase_add_loop_test(cases, what_only_training_minds_is_refused_for_training, 0,
-                        sizeof(trainings) / sizeof(trainings[0]));
-    tcase_add_loop_test(cases, models_that_do_not_fit_are_refused, 0,
-                        sizeof(models) / sizeof(models[0]));
-    tcase_add_test(cases, malformed_json_is_named_by_line_and_column);
-    tcase_add_test(cases, json_nested_without_end_is_refused);
-    tcase_add_test(cases, a_file_larger_than_any_model_is_refused);
-    tcase_add_test(cases, more_values_than_any_model_has_are_refused);
-    tcase_add_test(cases, a_value_of_any_size_is_shown_short);
-    tcase_add_test(cases, activations_nested_deeply_end_in_one_refusal);
-    tcase_add_test(cases, a_file_that_cannot_be_read_is_named);
-    tcase_add_test(cases, too_many_layers_are_refused);
-    return run_suite("errors", cases);
-}
+TEST_SECONDS(100);

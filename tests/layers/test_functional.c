@@ -75,7 +75,7 @@ static void check_variables(const struct ls_graph *graph, const char *const *nam
 #define CHAIN \
     DENSE("b", 3, CALL(FROM("a", 0, 0))) "," INPUT("x", "4") DENSE("a", 5, CALL(FROM("x", 0, 0)))
 
-START_TEST(layers_are_called_when_their_inputs_are_there)
+TEST(layers_are_called_when_their_inputs_are_there)
 {
     struct ls_graph *graph = graph_of_model(MODEL(CHAIN, "['x', 0, 0]", "['b', 0, 0]"));
     static const char *const names[] = {"a/kernel", "a/bias", "b/kernel", "b/bias", NULL};
@@ -89,7 +89,6 @@ START_TEST(layers_are_called_when_their_inputs_are_there)
     ck_assert_str_eq(graph->name, "m");
     ls_graph_destroy(graph);
 }
-END_TEST
 
 #define DIAMOND                                                                 \
     INPUT("x", "4")                                                             \
@@ -97,7 +96,7 @@ END_TEST
     "," NODE("Add", "add", CALL(FROM("x", 0, 0) "," FROM("a", 0, 0))) "," NODE( \
         "Add", "again", CALL_WITH(FROM("add", 0, 0), "'x2': " FROM("x", 0, 0)))
 
-START_TEST(an_operation_takes_tensors_by_position_or_name)
+TEST(an_operation_takes_tensors_by_position_or_name)
 {
     struct ls_graph *graph = graph_of_model(MODEL(DIAMOND, "[['x', 0, 0]]", "[['again', 0, 0]]"));
     ck_assert_uint_eq(operation_total(graph, LS_OP_ADD), 2);
@@ -105,9 +104,8 @@ START_TEST(an_operation_takes_tensors_by_position_or_name)
     ck_assert_str_eq(layer_of(graph, "again")->class_name, "Add");
     ls_graph_destroy(graph);
 }
-END_TEST
 
-START_TEST(several_inputs_are_in_the_order_of_input_layers)
+TEST(several_inputs_are_in_the_order_of_input_layers)
 {
     static const char *const orders[][3] = {
         {"[['x', 0, 0], ['y', 0, 0]]", "4", "7"},
@@ -135,9 +133,8 @@ START_TEST(several_inputs_are_in_the_order_of_input_layers)
         ls_graph_destroy(graph);
     }
 }
-END_TEST
 
-START_TEST(tokens_are_integers)
+TEST(tokens_are_integers)
 {
     struct ls_graph *graph = NULL;
     ck_assert_int_eq(
@@ -153,9 +150,8 @@ START_TEST(tokens_are_integers)
     ck_assert_uint_eq(graph->inputs[0]->dtype, LS_I32);
     ls_graph_destroy(graph);
 }
-END_TEST
 
-START_TEST(several_outputs_are_in_the_order_of_output_layers)
+TEST(several_outputs_are_in_the_order_of_output_layers)
 {
     struct ls_graph *graph =
         graph_of_model(MODEL(CHAIN, "['x', 0, 0]", "{'z': ['a', 0, 0], 'k': ['b', 0, 0]}"));
@@ -164,7 +160,6 @@ START_TEST(several_outputs_are_in_the_order_of_output_layers)
     ck_assert_str_eq(graph->outputs[1]->name, "a");
     ls_graph_destroy(graph);
 }
-END_TEST
 
 // ---- Keras 2 ----
 
@@ -176,7 +171,7 @@ END_TEST
     "{'class_name': '" class_name "', 'config': {'name': '" name "', 'trainable': true" options \
     "}, 'name': '" name "', 'inbound_nodes': " nodes "}"
 
-START_TEST(a_model_as_keras_2_writes_it_is_read)
+TEST(a_model_as_keras_2_writes_it_is_read)
 {
     struct ls_graph *graph = graph_of_model(
         "{'class_name': 'Functional', 'keras_version': '2.12.0', 'backend': "
@@ -218,10 +213,9 @@ START_TEST(a_model_as_keras_2_writes_it_is_read)
     ck_assert_str_eq(layer_of(graph, "s")->connected, "in[1][0]");
     ls_graph_destroy(graph);
 }
-END_TEST
 
 // Made by tests/data/functional/make_keras2.py.
-START_TEST(a_file_that_keras_2_wrote_is_read)
+TEST(a_file_that_keras_2_wrote_is_read)
 {
     struct ls_graph *graph = NULL;
     capture_log();
@@ -246,11 +240,10 @@ START_TEST(a_file_that_keras_2_wrote_is_read)
     ck_assert_str_eq(layer_of(graph, "last")->connected, "lazy[1][0]");
     ls_graph_destroy(graph);
 }
-END_TEST
 
 // ---- Shared layers, models inside models ----
 
-START_TEST(a_shared_layer_has_its_variables_once)
+TEST(a_shared_layer_has_its_variables_once)
 {
     struct ls_graph *graph = graph_of_model(MODEL(
         INPUT("x", "4") INPUT("y", "4") DENSE(
@@ -265,7 +258,6 @@ START_TEST(a_shared_layer_has_its_variables_once)
     ck_assert_uint_eq(parameter_total(graph), 20);
     ls_graph_destroy(graph);
 }
-END_TEST
 
 #define TWIN                                                                                  \
     SEQUENTIAL("base", "",                                                                    \
@@ -274,7 +266,7 @@ END_TEST
                                "'config': {'name': 'e', 'units': 2}}",                        \
                CALL_WITH(FROM("x", 0, 0), "'mask': null") "," CALL(FROM("y", 0, 0)))
 
-START_TEST(a_siamese_network_uses_its_model_twice)
+TEST(a_siamese_network_uses_its_model_twice)
 {
     struct ls_graph *graph = graph_of_model(
         MODEL(INPUT("x", "4") INPUT("y", "4") TWIN
@@ -290,7 +282,6 @@ START_TEST(a_siamese_network_uses_its_model_twice)
     ck_assert_uint_eq(graph->input_count, 2);
     ls_graph_destroy(graph);
 }
-END_TEST
 
 #define PAIR_MODEL(name, calls)                                                              \
     INNER(name,                                                                              \
@@ -298,7 +289,7 @@ END_TEST
               DENSE("p", 2, CALL(FROM("u", 0, 0))) "," DENSE("q", 3, CALL(FROM("v", 0, 0))), \
           "[['v', 0, 0], ['u', 0, 0]]", "[['p', 0, 0], ['q', 0, 0]]", calls)
 
-START_TEST(a_model_inside_has_its_own_inputs_and_outputs)
+TEST(a_model_inside_has_its_own_inputs_and_outputs)
 {
     // Its first input is v. The output that is a model's is counted from 1 in output_layers.
     struct ls_graph *graph = graph_of_model(
@@ -313,9 +304,8 @@ START_TEST(a_model_inside_has_its_own_inputs_and_outputs)
     ck_assert_str_eq(first->inputs[1]->name, "two/p/kernel");
     ls_graph_destroy(graph);
 }
-END_TEST
 
-START_TEST(models_are_nested_several_deep)
+TEST(models_are_nested_several_deep)
 {
     struct ls_graph *graph = graph_of(
         "{'class_name': 'InputLayer', 'config': {'batch_shape': [null, 4]}},"
@@ -337,14 +327,13 @@ START_TEST(models_are_nested_several_deep)
     ck_assert_str_eq(graph->outputs[0]->name, "one/two/three/d");
     ls_graph_destroy(graph);
 }
-END_TEST
 
 static bool is_trained(const struct ls_graph *graph, const char *name)
 {
     return !layer_of(graph, name)->frozen;
 }
 
-START_TEST(a_frozen_model_freezes_what_is_inside)
+TEST(a_frozen_model_freezes_what_is_inside)
 {
     struct ls_graph *graph = graph_of_model(MODEL(
         INPUT("x", "4") SEQUENTIAL(
@@ -363,10 +352,9 @@ START_TEST(a_frozen_model_freezes_what_is_inside)
     ck_assert(is_trained(graph, "warm"));
     ls_graph_destroy(graph);
 }
-END_TEST
 
 // training=False of a call reaches the layers of a model inside.
-START_TEST(a_call_without_training_drops_nothing)
+TEST(a_call_without_training_drops_nothing)
 {
     static const char dropout[] =
         "{'class_name': 'Dropout', 'config': {'name': 'drop', 'rate': 0.5}},"
@@ -385,7 +373,6 @@ START_TEST(a_call_without_training_drops_nothing)
         ls_graph_destroy(graph);
     }
 }
-END_TEST
 
 // ---- What is refused ----
 
@@ -508,13 +495,12 @@ static const char *const refused[][2] = {
      "layer 'a' (Functional): only Keras's own layers are supported"},
 };
 
-START_TEST(what_does_not_fit_is_refused)
+TABLE_TEST(what_does_not_fit_is_refused, refused)
 {
     refuses_model(refused[_i][0], refused[_i][1]);
 }
-END_TEST
 
-START_TEST(layers_behind_a_refused_one_are_checked)
+TEST(layers_behind_a_refused_one_are_checked)
 {
     struct ls_graph *graph = NULL;
     ck_assert_int_eq(
@@ -541,7 +527,6 @@ START_TEST(layers_behind_a_refused_one_are_checked)
         ck_assert_msg(strstr(logged, lines[i]) != NULL, "expected: %s\ngot: %s", lines[i], logged);
     ck_assert_int_eq(logged_lines, 4);
 }
-END_TEST
 
 // ---- Sizes ----
 
@@ -566,7 +551,7 @@ static json_t *long_chain(uint32_t count)
                      "output_layers", name, 0, 0);
 }
 
-START_TEST(a_long_chain_in_any_order_is_read)
+TEST(a_long_chain_in_any_order_is_read)
 {
     json_t *model = long_chain(9999);
     struct ls_graph *graph = NULL;
@@ -577,9 +562,8 @@ START_TEST(a_long_chain_in_any_order_is_read)
     ls_graph_destroy(graph);
     json_decref(model);
 }
-END_TEST
 
-START_TEST(a_hundred_thousand_layers_are_refused)
+TEST(a_hundred_thousand_layers_are_refused)
 {
     json_t *model = long_chain(100000);
     struct ls_graph *graph = NULL;
@@ -589,7 +573,6 @@ START_TEST(a_hundred_thousand_layers_are_refused)
     ck_assert_ptr_nonnull(strstr(logged, "the model has 100001 layers; expected 1 to 10000"));
     json_decref(model);
 }
-END_TEST
 
 // `depth` models, each of which calls the one inside `width` times.
 static json_t *nest(int depth, int width)
@@ -611,7 +594,7 @@ static json_t *nest(int depth, int width)
                      "output_layers", depth > 0 ? "n" : "f", 0, 0);
 }
 
-START_TEST(calls_that_multiply_end_at_a_limit)
+TEST(calls_that_multiply_end_at_a_limit)
 {
     static const struct {
         int depth, width;
@@ -636,9 +619,8 @@ START_TEST(calls_that_multiply_end_at_a_limit)
         json_decref(model);
     }
 }
-END_TEST
 
-START_TEST(a_circle_is_said_once_however_often_its_model_is_called)
+TEST(a_circle_is_said_once_however_often_its_model_is_called)
 {
     json_t *model = nest(1, 1000);
     json_t *inner = json_object_get(
@@ -654,30 +636,5 @@ START_TEST(a_circle_is_said_once_however_often_its_model_is_called)
     ck_assert_ptr_nonnull(strstr(logged, "the layers form a circle"));
     json_decref(model);
 }
-END_TEST
 
-int main(void)
-{
-    TCase *cases = tcase_create("functional");
-    tcase_add_test(cases, layers_are_called_when_their_inputs_are_there);
-    tcase_add_test(cases, an_operation_takes_tensors_by_position_or_name);
-    tcase_add_test(cases, several_inputs_are_in_the_order_of_input_layers);
-    tcase_add_test(cases, tokens_are_integers);
-    tcase_add_test(cases, several_outputs_are_in_the_order_of_output_layers);
-    tcase_add_test(cases, a_model_as_keras_2_writes_it_is_read);
-    tcase_add_test(cases, a_file_that_keras_2_wrote_is_read);
-    tcase_add_test(cases, a_shared_layer_has_its_variables_once);
-    tcase_add_test(cases, a_siamese_network_uses_its_model_twice);
-    tcase_add_test(cases, a_model_inside_has_its_own_inputs_and_outputs);
-    tcase_add_test(cases, models_are_nested_several_deep);
-    tcase_add_test(cases, a_frozen_model_freezes_what_is_inside);
-    tcase_add_test(cases, a_call_without_training_drops_nothing);
-    tcase_add_loop_test(cases, what_does_not_fit_is_refused, 0,
-                        sizeof(refused) / sizeof(refused[0]));
-    tcase_add_test(cases, layers_behind_a_refused_one_are_checked);
-    tcase_add_test(cases, a_long_chain_in_any_order_is_read);
-    tcase_add_test(cases, a_hundred_thousand_layers_are_refused);
-    tcase_add_test(cases, calls_that_multiply_end_at_a_limit);
-    tcase_add_test(cases, a_circle_is_said_once_however_often_its_model_is_called);
-    return run_suite("functional", cases);
-}
+TEST_SECONDS(100);

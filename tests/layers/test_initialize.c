@@ -60,7 +60,7 @@ static const struct {
     {{.scale = 1, .mode = LS_FAN_OUT, .distribution = LS_DISTRIBUTION_NORMAL}, COLUMNS},
 };
 
-START_TEST(variance_scaling_has_the_deviation_of_its_fan)
+TABLE_TEST(variance_scaling_has_the_deviation_of_its_fan, scalings)
 {
     struct ls_initializer initializer = scalings[_i].initializer;
     initializer.kind = LS_VARIANCE_SCALING;
@@ -80,9 +80,8 @@ START_TEST(variance_scaling_has_the_deviation_of_its_fan)
         ck_assert_double_ge(m.largest, 3 * deviation);
     }
 }
-END_TEST
 
-START_TEST(plain_distributions_have_their_limits_and_moments)
+TEST(plain_distributions_have_their_limits_and_moments)
 {
     struct moments m =
         draw(&(struct ls_initializer){.kind = LS_RANDOM_UNIFORM, .minimum = 1, .maximum = 3});
@@ -100,10 +99,9 @@ START_TEST(plain_distributions_have_their_limits_and_moments)
     ck_assert_double_ge(m.smallest, 0);
     ck_assert_double_le(m.largest, 8);
 }
-END_TEST
 
 // Of columns and of rows: their products with each other are 0, with themselves the gain's square.
-START_TEST(orthogonal_vectors_are_orthogonal)
+TEST(orthogonal_vectors_are_orthogonal)
 {
     const struct ls_initializer initializer = {.kind = LS_ORTHOGONAL, .scale = 2};
     for (int turned = 0; turned < 2; turned++) {
@@ -123,9 +121,8 @@ START_TEST(orthogonal_vectors_are_orthogonal)
             }
     }
 }
-END_TEST
 
-START_TEST(some_elements_begin_with_one)
+TEST(some_elements_begin_with_one)
 {
     const struct ls_initializer initializer = {
         .kind = LS_CONSTANT, .value = 3, .ones_from = 2, .ones_to = 5};
@@ -135,9 +132,8 @@ START_TEST(some_elements_begin_with_one)
     for (int i = 0; i < 8; i++)
         ck_assert(values[i] == (i >= 2 && i < 5 ? 1 : 3));
 }
-END_TEST
 
-START_TEST(constants_are_what_they_say)
+TEST(constants_are_what_they_say)
 {
     struct moments m = draw(&(struct ls_initializer){.kind = LS_ZEROS});
     ck_assert(m.smallest == 0 && m.largest == 0);
@@ -146,10 +142,9 @@ START_TEST(constants_are_what_they_say)
     m = draw(&(struct ls_initializer){.kind = LS_CONSTANT, .value = -2.5});
     ck_assert(m.smallest == -2.5 && m.largest == -2.5);
 }
-END_TEST
 
 // Keras: a convolution's fans are its receptive field times the channels; a vector's are its length.
-START_TEST(fans_of_kernels_and_vectors_are_those_of_keras)
+TEST(fans_of_kernels_and_vectors_are_those_of_keras)
 {
     static const struct {
         struct ls_shape shape;
@@ -173,9 +168,8 @@ START_TEST(fans_of_kernels_and_vectors_are_those_of_keras)
         ck_assert_double_ge(m.largest, cases[i].limit * 0.98);
     }
 }
-END_TEST
 
-START_TEST(values_depend_on_seed_and_name_alone)
+TEST(values_depend_on_seed_and_name_alone)
 {
     const struct ls_initializer initializers[] = {
         {.kind = LS_RANDOM_UNIFORM, .maximum = 1},
@@ -201,18 +195,5 @@ START_TEST(values_depend_on_seed_and_name_alone)
         ck_assert_mem_ne(values, others, 8 * sizeof(float));
     }
 }
-END_TEST
 
-int main(void)
-{
-    TCase *cases = tcase_create("initialize");
-    tcase_add_loop_test(cases, variance_scaling_has_the_deviation_of_its_fan, 0,
-                        sizeof(scalings) / sizeof(scalings[0]));
-    tcase_add_test(cases, plain_distributions_have_their_limits_and_moments);
-    tcase_add_test(cases, orthogonal_vectors_are_orthogonal);
-    tcase_add_test(cases, some_elements_begin_with_one);
-    tcase_add_test(cases, constants_are_what_they_say);
-    tcase_add_test(cases, fans_of_kernels_and_vectors_are_those_of_keras);
-    tcase_add_test(cases, values_depend_on_seed_and_name_alone);
-    return run_suite("initialize", cases);
-}
+TEST_SECONDS(100);

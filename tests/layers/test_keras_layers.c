@@ -219,7 +219,8 @@ static void check_model(struct harness_device device, const char *device_name, c
 }
 
 // One test a list and device.
-START_TEST(layers_give_the_outputs_and_gradients_of_keras)
+LOOP_TEST(layers_give_the_outputs_and_gradients_of_keras, 0,
+          (int)(sizeof(lists) / sizeof(lists[0]) * sizeof(devices) / sizeof(devices[0])))
 {
     const size_t count = sizeof(lists) / sizeof(lists[0]);
     const char *device_name = devices[(size_t)_i / count];
@@ -234,13 +235,5 @@ START_TEST(layers_give_the_outputs_and_gradients_of_keras)
     }
     json_decref(list);
 }
-END_TEST
 
-int main(void)
-{
-    TCase *cases = tcase_create("keras_layers");
-    const int count =
-        (int)(sizeof(lists) / sizeof(lists[0]) * sizeof(devices) / sizeof(devices[0]));
-    tcase_add_loop_test(cases, layers_give_the_outputs_and_gradients_of_keras, 0, count);
-    return run_suite("keras layers", cases);
-}
+TEST_SECONDS(100);

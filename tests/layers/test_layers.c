@@ -11,7 +11,7 @@
 #define LAYER(class_name, config) \
     "{'class_name': '" class_name "', 'config': {'name': 'layer'" config "}}"
 
-START_TEST(dense_has_kernel_bias_and_units)
+TEST(dense_has_kernel_bias_and_units)
 {
     struct ls_graph *graph = graph_of(VECTOR LAYER("Dense", ", 'units': 5"));
     ck_assert_str_eq(layer_shape(graph, "layer"), "(None, 5)");
@@ -21,27 +21,24 @@ START_TEST(dense_has_kernel_bias_and_units)
     ck_assert_ptr_eq(graph->outputs[0], only_operation(graph, LS_OP_DENSE)->outputs[0]);
     ls_graph_destroy(graph);
 }
-END_TEST
 
-START_TEST(dense_without_bias_has_only_a_kernel)
+TEST(dense_without_bias_has_only_a_kernel)
 {
     struct ls_graph *graph = graph_of(VECTOR LAYER("Dense", ", 'units': 5, 'use_bias': false"));
     ck_assert_uint_eq(graph->parameter_count, 1);
     ck_assert_uint_eq(only_operation(graph, LS_OP_DENSE)->input_count, 2);
     ls_graph_destroy(graph);
 }
-END_TEST
 
-START_TEST(dense_acts_on_the_last_dimension)
+TEST(dense_acts_on_the_last_dimension)
 {
     struct ls_graph *graph = graph_of(IMAGE LAYER("Dense", ", 'units': 5"));
     ck_assert_str_eq(layer_shape(graph, "layer"), "(None, 28, 28, 5)");
     ck_assert_str_eq(parameter_shape(graph, "layer/kernel"), "(1, 5)");
     ls_graph_destroy(graph);
 }
-END_TEST
 
-START_TEST(conv2d_defaults_are_stride_one_valid_with_bias_glorot)
+TEST(conv2d_defaults_are_stride_one_valid_with_bias_glorot)
 {
     struct ls_graph *graph = graph_of(IMAGE LAYER("Conv2D", ", 'filters': 7, 'kernel_size': 3"));
     const struct ls_operation *operation = only_operation(graph, LS_OP_CONV2D);
@@ -58,10 +55,9 @@ START_TEST(conv2d_defaults_are_stride_one_valid_with_bias_glorot)
     ck_assert_uint_eq(graph->operation_count, 1);
     ls_graph_destroy(graph);
 }
-END_TEST
 
 // Shapes as Keras's compute_output_shape gives them for (None, 28, 28, 1).
-START_TEST(conv2d_windows_are_those_of_keras)
+TEST(conv2d_windows_are_those_of_keras)
 {
     static const struct {
         const char *options, *shape;
@@ -93,9 +89,8 @@ START_TEST(conv2d_windows_are_those_of_keras)
         ls_graph_destroy(graph);
     }
 }
-END_TEST
 
-START_TEST(conv2d_groups_share_the_channels)
+TEST(conv2d_groups_share_the_channels)
 {
     struct ls_graph *graph =
         graph_of("{'class_name': 'InputLayer', 'config': {'batch_shape': [null, 9, 9, 6]}}," LAYER(
@@ -104,9 +99,8 @@ START_TEST(conv2d_groups_share_the_channels)
     ck_assert_int_eq(only_operation(graph, LS_OP_CONV2D)->attributes.groups, 2);
     ls_graph_destroy(graph);
 }
-END_TEST
 
-START_TEST(pooling_moves_by_its_window_unless_told_otherwise)
+TEST(pooling_moves_by_its_window_unless_told_otherwise)
 {
     static const struct {
         const char *options, *shape;
@@ -137,9 +131,8 @@ START_TEST(pooling_moves_by_its_window_unless_told_otherwise)
         ls_graph_destroy(graph);
     }
 }
-END_TEST
 
-START_TEST(flatten_makes_one_dimension_and_leaves_one_as_it_is)
+TEST(flatten_makes_one_dimension_and_leaves_one_as_it_is)
 {
     struct ls_graph *graph = graph_of(IMAGE LAYER("Flatten", "") ", {'class_name': 'Flatten'}");
     ck_assert_str_eq(layer_shape(graph, "layer"), "(None, 784)");
@@ -147,9 +140,8 @@ START_TEST(flatten_makes_one_dimension_and_leaves_one_as_it_is)
     ck_assert_uint_eq(graph->operation_count, 1);
     ls_graph_destroy(graph);
 }
-END_TEST
 
-START_TEST(reshape_fills_in_what_is_open)
+TEST(reshape_fills_in_what_is_open)
 {
     static const char *const cases[][2] = {{"[3, 4]", "(None, 3, 4)"},
                                            {"[-1]", "(None, 12)"},
@@ -164,9 +156,8 @@ START_TEST(reshape_fills_in_what_is_open)
         ls_graph_destroy(graph);
     }
 }
-END_TEST
 
-START_TEST(each_dropout_has_a_key_of_its_own_and_rate_zero_is_nothing)
+TEST(each_dropout_has_a_key_of_its_own_and_rate_zero_is_nothing)
 {
     struct ls_graph *graph = graph_of(
         VECTOR
@@ -180,10 +171,9 @@ START_TEST(each_dropout_has_a_key_of_its_own_and_rate_zero_is_nothing)
     ck_assert_uint_eq(graph->dropout_count, 2);
     ls_graph_destroy(graph);
 }
-END_TEST
 
 // EfficientNet drops whole examples so.
-START_TEST(a_noise_shape_says_what_shares_a_draw)
+TEST(a_noise_shape_says_what_shares_a_draw)
 {
     struct ls_graph *graph = graph_of(
         "{'class_name': 'InputLayer', 'config': {'batch_shape': [null, 4, 5, 3]}},"
@@ -192,7 +182,6 @@ START_TEST(a_noise_shape_says_what_shares_a_draw)
     ck_assert_mem_eq(graph->operations[0].attributes.axes, axes, sizeof(axes));
     ls_graph_destroy(graph);
 }
-END_TEST
 
 // Layer with options, and the operation that it must become.
 static const struct {
@@ -241,7 +230,7 @@ static const struct {
     {"Softmax", ", 'axis': [-1]", LS_OP_SOFTMAX, 0, 0},
 };
 
-START_TEST(activations_become_one_operation)
+TABLE_TEST(activations_become_one_operation, activations)
 {
     char text[1024];
     snprintf(text, sizeof(text), VECTOR LAYER("%s", "%s"), activations[_i].class_name,
@@ -256,9 +245,8 @@ START_TEST(activations_become_one_operation)
     }
     ls_graph_destroy(graph);
 }
-END_TEST
 
-START_TEST(dense_and_conv2d_add_their_activation)
+TEST(dense_and_conv2d_add_their_activation)
 {
     struct ls_graph *graph =
         graph_of(IMAGE "{'class_name': 'Conv2D', 'config': {'filters': 2, 'kernel_size': 3, "
@@ -270,7 +258,6 @@ START_TEST(dense_and_conv2d_add_their_activation)
     ck_assert_uint_eq(graph->operations[3].layer, graph->operations[2].layer);
     ls_graph_destroy(graph);
 }
-END_TEST
 
 static const struct {
     const char *text;
@@ -307,7 +294,7 @@ static const struct {
      {.kind = LS_VARIANCE_SCALING, .scale = 1, .mode = LS_FAN_AVERAGE}},
 };
 
-START_TEST(initializers_are_read_in_every_form)
+TABLE_TEST(initializers_are_read_in_every_form, initializers)
 {
     char text[1024];
     snprintf(text, sizeof(text), VECTOR LAYER("Dense", ", 'units': 3, 'kernel_initializer': %s"),
@@ -326,9 +313,8 @@ START_TEST(initializers_are_read_in_every_form)
     ck_assert_double_eq(got->scale, wanted->scale);
     ls_graph_destroy(graph);
 }
-END_TEST
 
-START_TEST(every_kind_has_a_name_a_summary_and_keys)
+TEST(every_kind_has_a_name_a_summary_and_keys)
 {
     size_t count = 0;
     for (; ls_layer_kinds[count]; count++) {
@@ -339,27 +325,5 @@ START_TEST(every_kind_has_a_name_a_summary_and_keys)
     }
     ck_assert_uint_eq(count, 104);
 }
-END_TEST
 
-int main(void)
-{
-    TCase *cases = tcase_create("layers");
-    tcase_add_test(cases, dense_has_kernel_bias_and_units);
-    tcase_add_test(cases, dense_without_bias_has_only_a_kernel);
-    tcase_add_test(cases, dense_acts_on_the_last_dimension);
-    tcase_add_test(cases, conv2d_defaults_are_stride_one_valid_with_bias_glorot);
-    tcase_add_test(cases, conv2d_windows_are_those_of_keras);
-    tcase_add_test(cases, conv2d_groups_share_the_channels);
-    tcase_add_test(cases, pooling_moves_by_its_window_unless_told_otherwise);
-    tcase_add_test(cases, flatten_makes_one_dimension_and_leaves_one_as_it_is);
-    tcase_add_test(cases, reshape_fills_in_what_is_open);
-    tcase_add_test(cases, a_noise_shape_says_what_shares_a_draw);
-    tcase_add_test(cases, each_dropout_has_a_key_of_its_own_and_rate_zero_is_nothing);
-    tcase_add_loop_test(cases, activations_become_one_operation, 0,
-                        sizeof(activations) / sizeof(activations[0]));
-    tcase_add_test(cases, dense_and_conv2d_add_their_activation);
-    tcase_add_loop_test(cases, initializers_are_read_in_every_form, 0,
-                        sizeof(initializers) / sizeof(initializers[0]));
-    tcase_add_test(cases, every_kind_has_a_name_a_summary_and_keys);
-    return run_suite("layers", cases);
-}
+TEST_SECONDS(100);

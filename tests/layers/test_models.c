@@ -35,7 +35,7 @@ static void check_rows(const struct ls_graph *graph, const struct row *rows, uin
     }
 }
 
-START_TEST(a_file_that_keras_3_wrote_is_read)
+TEST(a_file_that_keras_3_wrote_is_read)
 {
     static const struct row rows[] = {
         {"input_layer", "InputLayer", "(None, 28, 28, 1)", 0},
@@ -51,9 +51,8 @@ START_TEST(a_file_that_keras_3_wrote_is_read)
     check_rows(graph, rows, sizeof(rows) / sizeof(rows[0]));
     ls_graph_destroy(graph);
 }
-END_TEST
 
-START_TEST(a_file_as_keras_2_wrote_it_is_read)
+TEST(a_file_as_keras_2_wrote_it_is_read)
 {
     static const struct row rows[] = {
         {"conv2d_input", "InputLayer", "(None, 28, 28, 1)", 0},
@@ -71,9 +70,8 @@ START_TEST(a_file_as_keras_2_wrote_it_is_read)
     check_rows(graph, rows, sizeof(rows) / sizeof(rows[0]));
     ls_graph_destroy(graph);
 }
-END_TEST
 
-START_TEST(the_first_keras_2_form_has_a_list_as_its_config)
+TEST(the_first_keras_2_form_has_a_list_as_its_config)
 {
     struct ls_graph *graph;
     ck_assert_int_eq(
@@ -92,10 +90,9 @@ START_TEST(the_first_keras_2_form_has_a_list_as_its_config)
     ck_assert_str_eq(layer_shape(graph, "input_layer"), "(None, 4)");
     ls_graph_destroy(graph);
 }
-END_TEST
 
 // Names and shapes as in the reference weights.
-START_TEST(built_in_models_have_the_variables_that_keras_gives_them)
+TEST(built_in_models_have_the_variables_that_keras_gives_them)
 {
     static const struct {
         const char *file;
@@ -144,9 +141,8 @@ START_TEST(built_in_models_have_the_variables_that_keras_gives_them)
         ls_graph_destroy(graph);
     }
 }
-END_TEST
 
-START_TEST(linear_takes_the_shape_of_the_data)
+TEST(linear_takes_the_shape_of_the_data)
 {
     const struct ls_shape image = {.ndims = 3, .dims = {28, 28, 1}},
                           vector = {.ndims = 1, .dims = {7}};
@@ -158,9 +154,8 @@ START_TEST(linear_takes_the_shape_of_the_data)
     ck_assert_uint_eq(parameter_total(graph), 8);
     ls_graph_destroy(graph);
 }
-END_TEST
 
-START_TEST(the_input_shape_comes_from_the_first_place_that_says_one)
+TEST(the_input_shape_comes_from_the_first_place_that_says_one)
 {
     static const char *const cases[][2] = {
         {"'config': {'name': 'm', 'build_input_shape': [32, 5], 'layers': [", "(None, 5)"},
@@ -190,9 +185,8 @@ START_TEST(the_input_shape_comes_from_the_first_place_that_says_one)
         ls_graph_destroy(graph);
     }
 }
-END_TEST
 
-START_TEST(layers_without_a_name_are_called_as_in_keras)
+TEST(layers_without_a_name_are_called_as_in_keras)
 {
     struct ls_graph *graph =
         graph_of("{'class_name': 'InputLayer', 'config': {'batch_shape': [null, 8, 8, 2]}},"
@@ -212,9 +206,8 @@ START_TEST(layers_without_a_name_are_called_as_in_keras)
         ck_assert_str_eq(graph->layers[i].name, wanted[i]);
     ls_graph_destroy(graph);
 }
-END_TEST
 
-START_TEST(what_keras_writes_without_effect_is_accepted)
+TEST(what_keras_writes_without_effect_is_accepted)
 {
     struct ls_graph *graph;
     ck_assert_int_eq(
@@ -242,18 +235,5 @@ START_TEST(what_keras_writes_without_effect_is_accepted)
     ck_assert_str_eq(layer_shape(graph, "d"), "(None, 2)");
     ls_graph_destroy(graph);
 }
-END_TEST
 
-int main(void)
-{
-    TCase *cases = tcase_create("models");
-    tcase_add_test(cases, a_file_that_keras_3_wrote_is_read);
-    tcase_add_test(cases, a_file_as_keras_2_wrote_it_is_read);
-    tcase_add_test(cases, the_first_keras_2_form_has_a_list_as_its_config);
-    tcase_add_test(cases, built_in_models_have_the_variables_that_keras_gives_them);
-    tcase_add_test(cases, linear_takes_the_shape_of_the_data);
-    tcase_add_test(cases, the_input_shape_comes_from_the_first_place_that_says_one);
-    tcase_add_test(cases, layers_without_a_name_are_called_as_in_keras);
-    tcase_add_test(cases, what_keras_writes_without_effect_is_accepted);
-    return run_suite("models", cases);
-}
+TEST_SECONDS(100);

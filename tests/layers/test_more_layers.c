@@ -32,7 +32,7 @@ static struct ls_graph *attention(const char *text)
     return graph;
 }
 
-START_TEST(attention_has_the_variables_of_keras)
+TEST(attention_has_the_variables_of_keras)
 {
     static const char *const expected[][2] = {
         {"a/query/kernel", "(6, 2, 4)"},
@@ -56,9 +56,8 @@ START_TEST(attention_has_the_variables_of_keras)
     ck_assert_float_eq(attributes->rate, 0);
     ls_graph_destroy(graph);
 }
-END_TEST
 
-START_TEST(attention_takes_dropout_causal_and_the_size_of_its_output)
+TEST(attention_takes_dropout_causal_and_the_size_of_its_output)
 {
     struct ls_graph *graph = attention(
         ATTENTION(", 'dropout': 0.5, 'use_bias': false, 'output_shape': [7], 'attention_axes': [1]",
@@ -71,7 +70,6 @@ START_TEST(attention_takes_dropout_causal_and_the_size_of_its_output)
     ck_assert_str_eq(layer_shape(graph, "a"), "(None, 5, 7)");
     ls_graph_destroy(graph);
 }
-END_TEST
 
 static const char *const variables[][3] = {
     // model, variable, shape
@@ -103,13 +101,12 @@ static const char *const variables[][3] = {
     {LAYER("9, 8, 4", "PReLU", "'shared_axes': 1"), "l/alpha", "(1, 8, 4)"},
 };
 
-START_TEST(variables_have_the_shapes_of_keras)
+TABLE_TEST(variables_have_the_shapes_of_keras, variables)
 {
     struct ls_graph *graph = graph_of(variables[_i][0]);
     ck_assert_str_eq(parameter_shape(graph, variables[_i][1]), variables[_i][2]);
     ls_graph_destroy(graph);
 }
-END_TEST
 
 static const char *const outputs[][2] = {
     {LAYER("9, 4", "Conv1D", "'filters': 6, 'kernel_size': 3, 'strides': 2"), "(None, 4, 6)"},
@@ -133,16 +130,15 @@ static const char *const outputs[][2] = {
      "(None, 6, 5, 4, 4)"},
 };
 
-START_TEST(outputs_have_the_shapes_of_keras)
+TABLE_TEST(outputs_have_the_shapes_of_keras, outputs)
 {
     struct ls_graph *graph = graph_of(outputs[_i][0]);
     ck_assert_str_eq(layer_shape(graph, "l"), outputs[_i][1]);
     ls_graph_destroy(graph);
 }
-END_TEST
 
 // Of equal elements of a window the first in memory gets the gradient.
-START_TEST(volumes_are_pooled_along_their_last_dimension_first)
+TEST(volumes_are_pooled_along_their_last_dimension_first)
 {
     static const int64_t images[][3] = {{2 * 3, 4, 5}, {2, 3, 2 * 5}, {1, 2, 1 * 2 * 5}};
     struct ls_graph *graph = graph_of(LAYER("2, 3, 4, 5", "MaxPooling3D", "'pool_size': 2"));
@@ -159,13 +155,12 @@ START_TEST(volumes_are_pooled_along_their_last_dimension_first)
     ck_assert_uint_eq(found, 3);
     ls_graph_destroy(graph);
 }
-END_TEST
 
 #define FIRST(options) "'data_format': 'channels_first', 'filters': 3, 'kernel_size': 1" options
 #define NEXT(class_name, options) ", {'class_name': '" class_name "', 'config': {" options "}}"
 
 // Between layers whose channels come first nothing is transposed.
-START_TEST(transpositions_that_follow_each_other_cancel)
+TEST(transpositions_that_follow_each_other_cancel)
 {
     static const uint32_t makers[] = {LS_OP_TRANSPOSE, LS_OP_CONV2D, LS_OP_BATCH_NORMALIZATION,
                                       LS_OP_ACTIVATION, LS_OP_CONV2D};
@@ -189,11 +184,10 @@ START_TEST(transpositions_that_follow_each_other_cancel)
     ck_assert_str_eq(layer_shape(graph, "last"), "(None, 3, 9, 8)");
     ls_graph_destroy(graph);
 }
-END_TEST
 
 // The fans are those of (3, 3, 16, 2), not of (3, 3, 1, 32): as in Keras, no value is beyond sqrt(6
 // / (144 + 18)) of Glorot.
-START_TEST(first_values_go_by_the_shape_of_keras)
+TEST(first_values_go_by_the_shape_of_keras)
 {
     struct ls_graph *graph =
         graph_of(LAYER("9, 8, 16", "DepthwiseConv2D", "'kernel_size': 3, 'depth_multiplier': 2"));
@@ -205,7 +199,6 @@ START_TEST(first_values_go_by_the_shape_of_keras)
     ck_assert_float_ge(largest, 0.18f);
     ls_graph_destroy(graph);
 }
-END_TEST
 
 static const struct {
     const char *model, *parameter;
@@ -228,7 +221,7 @@ static const struct {
      "l/embeddings", 0, 0.01f},
 };
 
-START_TEST(regularizers_go_to_their_variables)
+TABLE_TEST(regularizers_go_to_their_variables, regularized)
 {
     struct ls_graph *graph = graph_of(regularized[_i].model);
     const struct ls_tensor *parameter = parameter_of(graph, regularized[_i].parameter);
@@ -242,7 +235,6 @@ START_TEST(regularizers_go_to_their_variables)
     ck_assert_uint_eq(operation_total(graph, LS_OP_PENALTY), (uint32_t)any + (uint32_t)other);
     ls_graph_destroy(graph);
 }
-END_TEST
 
 // ---- What is refused ----
 
@@ -392,11 +384,10 @@ static const char *const refused[][2] = {
      "layer 'l' (MultiHeadAttention)"},
 };
 
-START_TEST(what_does_not_fit_is_refused)
+TABLE_TEST(what_does_not_fit_is_refused, refused)
 {
     refuses(refused[_i][0], refused[_i][1]);
 }
-END_TEST
 
 static const char *const calls[][2] = {
     {ATTENTION("", "'attention_mask': " TENSOR("x")),
@@ -412,26 +403,11 @@ static const char *const calls[][2] = {
     {ATTENTION(", 'output_shape': true", ""), "output_shape: expected null"},
 };
 
-START_TEST(calls_of_attention_that_do_not_fit_are_refused)
+TABLE_TEST(calls_of_attention_that_do_not_fit_are_refused, calls)
 {
     refuses_model(calls[_i][0], calls[_i][1]);
 }
-END_TEST
 
 #define LENGTH(list) (int)(sizeof(list) / sizeof((list)[0]))
 
-int main(void)
-{
-    TCase *cases = tcase_create("more_layers");
-    tcase_add_test(cases, attention_has_the_variables_of_keras);
-    tcase_add_test(cases, attention_takes_dropout_causal_and_the_size_of_its_output);
-    tcase_add_loop_test(cases, variables_have_the_shapes_of_keras, 0, LENGTH(variables));
-    tcase_add_loop_test(cases, outputs_have_the_shapes_of_keras, 0, LENGTH(outputs));
-    tcase_add_test(cases, volumes_are_pooled_along_their_last_dimension_first);
-    tcase_add_test(cases, transpositions_that_follow_each_other_cancel);
-    tcase_add_test(cases, first_values_go_by_the_shape_of_keras);
-    tcase_add_loop_test(cases, regularizers_go_to_their_variables, 0, LENGTH(regularized));
-    tcase_add_loop_test(cases, what_does_not_fit_is_refused, 0, LENGTH(refused));
-    tcase_add_loop_test(cases, calls_of_attention_that_do_not_fit_are_refused, 0, LENGTH(calls));
-    return run_suite("more layers", cases);
-}
+TEST_SECONDS(100);

@@ -50,7 +50,7 @@ static bool must_answer(enum ls_status status, struct ls_graph *graph)
     return false;
 }
 
-START_TEST(a_file_cut_at_any_byte_is_refused)
+TEST(a_file_cut_at_any_byte_is_refused)
 {
     size_t bytes;
     char *text = read_fixture(0, &bytes), path[] = "/tmp/lockstep-cut-XXXXXX";
@@ -71,9 +71,8 @@ START_TEST(a_file_cut_at_any_byte_is_refused)
     unlink(path);
     free(text);
 }
-END_TEST
 
-START_TEST(bytes_changed_at_random_never_crash_the_reader)
+LOOP_TEST(bytes_changed_at_random_never_crash_the_reader, 0, FIXTURE_COUNT)
 {
     size_t bytes;
     char *text = read_fixture(_i, &bytes), *damaged = malloc(bytes);
@@ -101,7 +100,6 @@ START_TEST(bytes_changed_at_random_never_crash_the_reader)
     free(damaged);
     free(text);
 }
-END_TEST
 
 static const char compiled[] =
     "{\"optimizer\": {\"class_name\": \"SGD\", \"config\": {\"learning_rate\": 0.5, "
@@ -121,7 +119,7 @@ static bool must_compile(const json_t *model)
     return whole;
 }
 
-START_TEST(values_changed_at_random_never_crash_the_reader)
+LOOP_TEST(values_changed_at_random_never_crash_the_reader, 0, FIXTURE_COUNT)
 {
     size_t bytes;
     char *text = read_fixture(_i, &bytes);
@@ -149,13 +147,5 @@ START_TEST(values_changed_at_random_never_crash_the_reader)
     ck_assert_int_lt(whole, TREE_ROUNDS);
     free(text);
 }
-END_TEST
 
-int main(void)
-{
-    TCase *cases = tcase_create("mutations");
-    tcase_add_test(cases, a_file_cut_at_any_byte_is_refused);
-    tcase_add_loop_test(cases, bytes_changed_at_random_never_crash_the_reader, 0, FIXTURE_COUNT);
-    tcase_add_loop_test(cases, values_changed_at_random_never_crash_the_reader, 0, FIXTURE_COUNT);
-    return run_suite("mutations", cases);
-}
+TEST_SECONDS(100);

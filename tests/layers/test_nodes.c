@@ -73,7 +73,7 @@ static const struct {
     {"Cast", ", 'dtype': 'bfloat16'", X, "(None, 4, 6)"},
 };
 
-START_TEST(operations_have_the_shapes_of_keras)
+TABLE_TEST(operations_have_the_shapes_of_keras, shapes)
 {
     char text[4096];
     struct ls_graph *graph = NULL;
@@ -82,7 +82,6 @@ START_TEST(operations_have_the_shapes_of_keras)
     ck_assert_str_eq(layer_shape(graph, "o"), shapes[_i].shape);
     ls_graph_destroy(graph);
 }
-END_TEST
 
 static const struct {
     const char *class_name, *options, *args, *message;
@@ -145,20 +144,11 @@ static const struct {
     {"LeakyRelu", ", 'negative_slope': -1", X, "negative_slope: expected at least 0"},
 };
 
-START_TEST(what_operations_cannot_do_is_refused)
+TABLE_TEST(what_operations_cannot_do_is_refused, refused)
 {
     char text[4096];
     write_model(text, sizeof(text), refused[_i].class_name, refused[_i].options, refused[_i].args);
     refuses_model(text, refused[_i].message);
 }
-END_TEST
 
-int main(void)
-{
-    TCase *cases = tcase_create("nodes");
-    tcase_add_loop_test(cases, operations_have_the_shapes_of_keras, 0,
-                        sizeof(shapes) / sizeof(shapes[0]));
-    tcase_add_loop_test(cases, what_operations_cannot_do_is_refused, 0,
-                        sizeof(refused) / sizeof(refused[0]));
-    return run_suite("nodes", cases);
-}
+TEST_SECONDS(100);

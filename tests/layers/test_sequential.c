@@ -26,7 +26,7 @@ static void must_refuse(const struct ls_layer *layers, const char *message)
     ck_assert_msg(strstr(logged, message) != NULL, "expected: %s\ngot: %s", message, logged);
 }
 
-START_TEST(the_cnn_in_c_is_the_built_in_one)
+TEST(the_cnn_in_c_is_the_built_in_one)
 {
     const struct ls_layer layers[] = {LS_INPUT(28, 28, 1),
                                       LS_CONV2D(32, 3, .activation = "relu"),
@@ -57,9 +57,8 @@ START_TEST(the_cnn_in_c_is_the_built_in_one)
     ls_graph_destroy(graph);
     ls_graph_destroy(built_in);
 }
-END_TEST
 
-START_TEST(a_normalization_in_c_has_keras_s_defaults)
+TEST(a_normalization_in_c_has_keras_s_defaults)
 {
     const struct ls_layer layers[] = {
         LS_INPUT(3, 2),
@@ -122,9 +121,8 @@ START_TEST(a_normalization_in_c_has_keras_s_defaults)
     }
     ls_graph_destroy(graph);
 }
-END_TEST
 
-START_TEST(every_option_can_be_given_in_c)
+TEST(every_option_can_be_given_in_c)
 {
     const struct ls_layer layers[] = {
         LS_INPUT(20, 20, 4),
@@ -164,9 +162,8 @@ START_TEST(every_option_can_be_given_in_c)
     ck_assert_uint_eq(operation_total(graph, LS_OP_SOFTMAX), 1);
     ls_graph_destroy(graph);
 }
-END_TEST
 
-START_TEST(layers_of_image_models_can_be_made_in_c)
+TEST(layers_of_image_models_can_be_made_in_c)
 {
     const struct ls_layer layers[] = {
         LS_INPUT(6, 8, 3),
@@ -213,9 +210,8 @@ START_TEST(layers_of_image_models_can_be_made_in_c)
     ck_assert_str_eq(parameter_shape(graph, "layer_normalization_1/gamma"), "(5, 2)");
     ls_graph_destroy(graph);
 }
-END_TEST
 
-START_TEST(layers_of_sequences_can_be_made_in_c)
+TEST(layers_of_sequences_can_be_made_in_c)
 {
     const struct ls_layer layers[] = {LS_INPUT(5),
                                       LS_REPEAT_VECTOR(6),
@@ -243,10 +239,9 @@ START_TEST(layers_of_sequences_can_be_made_in_c)
     ck_assert_str_eq(layer_shape(graph, "global_average_pooling1d"), "(None, 5)");
     ls_graph_destroy(graph);
 }
-END_TEST
 
 // Zero is a value here, not Keras's default.
-START_TEST(a_slope_of_zero_can_be_said)
+TEST(a_slope_of_zero_can_be_said)
 {
     const struct ls_layer layers[] = {LS_INPUT(4), LS_LEAKY_RELU(0), LS_ELU(0), LS_LEAKY_RELU(0.3),
                                       LS_END};
@@ -261,9 +256,8 @@ START_TEST(a_slope_of_zero_can_be_said)
     ck_assert_uint_eq(found[2], LS_LEAKY_RELU);
     ls_graph_destroy(graph);
 }
-END_TEST
 
-START_TEST(an_option_that_a_layer_does_not_have_is_refused)
+TEST(an_option_that_a_layer_does_not_have_is_refused)
 {
     must_refuse((const struct ls_layer[]){LS_INPUT(4), LS_FLATTEN(.units = 3), LS_END},
                 "layer 'flatten' (Flatten): units: unknown option");
@@ -296,17 +290,5 @@ START_TEST(an_option_that_a_layer_does_not_have_is_refused)
         "a: unknown option");
     must_refuse((const struct ls_layer[]){LS_END}, "the model has 0 layers");
 }
-END_TEST
 
-int main(void)
-{
-    TCase *cases = tcase_create("sequential");
-    tcase_add_test(cases, the_cnn_in_c_is_the_built_in_one);
-    tcase_add_test(cases, a_normalization_in_c_has_keras_s_defaults);
-    tcase_add_test(cases, every_option_can_be_given_in_c);
-    tcase_add_test(cases, layers_of_image_models_can_be_made_in_c);
-    tcase_add_test(cases, layers_of_sequences_can_be_made_in_c);
-    tcase_add_test(cases, a_slope_of_zero_can_be_said);
-    tcase_add_test(cases, an_option_that_a_layer_does_not_have_is_refused);
-    return run_suite("sequential", cases);
-}
+TEST_SECONDS(100);

@@ -122,7 +122,7 @@ static void check_gradients(struct harness_device device, const struct ls_graph 
     harness_stop(&run, true);
 }
 
-START_TEST(outputs_and_gradients_are_those_of_keras)
+LOOP_TEST(outputs_and_gradients_are_those_of_keras, 0, MODELS)
 {
     const char *model = models[_i];
     char path[512];
@@ -153,14 +153,5 @@ START_TEST(outputs_and_gradients_are_those_of_keras)
     ls_safetensors_close(file);
     ls_graph_destroy(graph);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("values");
-    TCase *cases = tcase_create("values");
-    tcase_set_timeout(cases, 100);
-    tcase_add_loop_test(cases, outputs_and_gradients_are_those_of_keras, 0, MODELS);
-    suite_add_tcase(suite, cases);
-    return test_suite_run(suite);
-}
+TEST_SECONDS(100);

@@ -41,7 +41,6 @@ TEST(a_wrong_option_is_the_field_of_its_struct)
     ls_data_close(data);
     ls_run_close(run);
 }
-END_TEST
 
 // The second rank of two makes no call.
 TEST(a_collective_that_hangs_names_the_deadline)
@@ -55,7 +54,6 @@ TEST(a_collective_that_hangs_names_the_deadline)
     ls_comm_close(comms[0]);
     ls_comm_close(comms[1]);
 }
-END_TEST
 
 static void end_stuck(uint32_t rank)
 {
@@ -92,10 +90,6 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("option words in C");
-    TCase *hangs = tcase_create("hangs");
-    tcase_set_timeout(hangs, 60);
-    tcase_add_exit_test(hangs, a_training_that_hangs_names_the_deadline, 5);
-    suite_add_tcase(suite, hangs);
-    return test_suite_run(suite);
+    tcase_add_exit_test(test_registered(), a_training_that_hangs_names_the_deadline, 5);
+    return test_suite_run("option words in C");
 }

@@ -24,24 +24,40 @@ static inline void test_mark_point(const char *file, int line)
 }
 #define _mark_point(file, line) test_mark_point(file, line)
 
-// The tests of this program that register themselves; NULL: none does. `main` may give them a fixture or a time.
-static TCase *test_registered;
+// The tests that registered themselves. `main` may add more to them.
+TCase *test_registered(void);
 
-static inline void test_register(const TTest *test)
-{
-    if (!test_registered)
-        test_registered = tcase_create("registered");
-    tcase_add_test(test_registered, test);
-}
+#define TEST_BEFORE_MAIN(name, statement)               \
+    __attribute__((constructor)) static void name(void) \
+    {                                                   \
+        statement;                                      \
+    }
 
-// A test that test_suite_run() finds without being told of it: TEST(sums_are_exact) { ... }
-#define TEST(name)                                                 \
-    static const TTest *name;                                      \
-    __attribute__((constructor)) static void name##_register(void) \
-    {                                                              \
-        test_register(name);                                       \
-    }                                                              \
+// A test that runs without being listed: TEST(sums_are_exact) { ... }
+#define TEST(name)                                                             \
+    static const TTest *name;                                                  \
+    TEST_BEFORE_MAIN(name##_register, tcase_add_test(test_registered(), name)) \
     START_TEST(name)
+
+// The same for each `_i` from `first` to `end` - 1.
+#define LOOP_TEST(name, first, end)                                                             \
+    static const TTest *name;                                                                   \
+    TEST_BEFORE_MAIN(name##_register, tcase_add_loop_test(test_registered(), name, first, end)) \
+    START_TEST(name)
+
+// The same for each row `_i` of an array.
+#define TABLE_TEST(name, table) LOOP_TEST(name, 0, (int)(sizeof(table) / sizeof((table)[0])))
+
+// What runs before and after each test of the program; NULL: nothing.
+#define TEST_FIXTURE(set_up, clean_up)                                               \
+    TEST_BEFORE_MAIN(test_set_fixture,                                               \
+                     tcase_add_checked_fixture(test_registered(), set_up, clean_up)) \
+    _Static_assert(1, "takes a semicolon")
+
+// After how long a test of the program is killed, where the usual minute is too short.
+#define TEST_SECONDS(seconds)                                                         \
+    TEST_BEFORE_MAIN(test_set_seconds, tcase_set_timeout(test_registered(), seconds)) \
+    _Static_assert(1, "takes a semicolon")
 
 // Whether this root lacks what `whom` needs, which is then said: a container may have no /sys.
 static inline bool test_lacks(const char *path, const char *whom)
@@ -52,16 +68,7 @@ static inline bool test_lacks(const char *path, const char *whom)
     return true;
 }
 
-// Runs `suite` and the tests that registered themselves, and frees it; what `main` returns.
-static inline int test_suite_run(Suite *suite)
-{
-    if (test_registered)
-        suite_add_tcase(suite, test_registered);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
-}
+// Runs the registered tests; what `main` returns. A program without `main` gets one that only does this.
+int test_suite_run(const char *name);
 
 #endif

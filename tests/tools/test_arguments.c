@@ -73,7 +73,7 @@ static void refused(char **words, const char *text)
     ck_assert_msg(strstr(message, text) != NULL, "'%s' is not in: %s", text, message);
 }
 
-START_TEST(values_stand_behind_an_equals_sign_or_in_the_next_word)
+TEST(values_stand_behind_an_equals_sign_or_in_the_next_word)
 {
     PARSED("--model=cnn", "--steps", "12", "--quiet");
     ck_assert_str_eq(arguments_text(&arguments, "model"), "cnn");
@@ -90,9 +90,8 @@ START_TEST(values_stand_behind_an_equals_sign_or_in_the_next_word)
     ck_assert_str_eq(arguments_text(&arguments, "model"), "--quiet");
     ck_assert(!arguments_given(&arguments, "quiet"));
 }
-END_TEST
 
-START_TEST(without_words_there_are_the_defaults)
+TEST(without_words_there_are_the_defaults)
 {
     char *none[] = {NULL};
     ck_assert_int_eq(arguments_parse(table, 0, none, 0, &arguments), LS_OK);
@@ -100,9 +99,8 @@ START_TEST(without_words_there_are_the_defaults)
     ck_assert_str_eq(arguments_text(&arguments, "shuffle"), "on");
     ck_assert(!arguments.help);
 }
-END_TEST
 
-START_TEST(operands_stand_anywhere_and_all_words_after_two_dashes_are_some)
+TEST(operands_stand_anywhere_and_all_words_after_two_dashes_are_some)
 {
     PARSED("one", "--steps=1", "-");
     ck_assert_uint_eq(arguments.operand_count, 2);
@@ -114,18 +112,16 @@ START_TEST(operands_stand_anywhere_and_all_words_after_two_dashes_are_some)
     ck_assert(!arguments.help);
     ck_assert(!arguments_given(&arguments, "steps"));
 }
-END_TEST
 
-START_TEST(help_is_asked_for_in_two_ways)
+TEST(help_is_asked_for_in_two_ways)
 {
     PARSED("--help");
     ck_assert(arguments.help);
     PARSED("--steps=1", "-h", "--nonsense"); // who asks for help may have erred
     ck_assert(arguments.help);
 }
-END_TEST
 
-START_TEST(every_error_is_one_line_that_helps)
+TEST(every_error_is_one_line_that_helps)
 {
     refused(WORDS("--modle=cnn"),
             "unknown option --modle; did you mean --model? --help=all lists all");
@@ -146,9 +142,8 @@ START_TEST(every_error_is_one_line_that_helps)
     name[sizeof(name) - 1] = '\0';
     refused(WORDS(name), "unknown option --xxx");
 }
-END_TEST
 
-START_TEST(an_option_from_elsewhere_is_answered_with_ours)
+TEST(an_option_from_elsewhere_is_answered_with_ours)
 {
     refused(WORDS("--max_steps=7"),
             "unknown option --max_steps: it is --steps=N; --help=all lists all");
@@ -156,9 +151,8 @@ START_TEST(an_option_from_elsewhere_is_answered_with_ours)
     // No hint names an option that this table lacks.
     refused(WORDS("--lr=0.1"), "unknown option --lr; available: --model,");
 }
-END_TEST
 
-START_TEST(counts_have_a_range)
+TEST(counts_have_a_range)
 {
     uint64_t value = 7;
     PARSED("--steps=12");
@@ -183,9 +177,8 @@ START_TEST(counts_have_a_range)
     ck_assert_int_eq(arguments_count(&arguments, "steps", 1, 2, &value), LS_OK);
     ck_assert_uint_eq(value, 7); // neither given nor a default
 }
-END_TEST
 
-START_TEST(numbers_and_switches_are_checked)
+TEST(numbers_and_switches_are_checked)
 {
     double number = 0;
     bool on = true;
@@ -202,7 +195,6 @@ START_TEST(numbers_and_switches_are_checked)
     ck_assert_double_eq(number, 2.5);
     ck_assert(!on);
 }
-END_TEST
 
 // All words of `text` in order, whatever white space is between them.
 static bool has_words(const char *where, const char *text)
@@ -222,7 +214,7 @@ static bool has_words(const char *where, const char *text)
     return true;
 }
 
-START_TEST(help_has_every_option_its_value_default_and_words)
+TEST(help_has_every_option_its_value_default_and_words)
 {
     FILE *file = tmpfile();
     char text[8192];
@@ -251,9 +243,8 @@ START_TEST(help_has_every_option_its_value_default_and_words)
         ck_assert_int_ne(line[strlen(line) - 1], ' ');
     }
 }
-END_TEST
 
-START_TEST(a_value_that_may_be_missing_is_never_the_next_word)
+TEST(a_value_that_may_be_missing_is_never_the_next_word)
 {
     PARSED("--verbose", "2");
     ck_assert_str_eq(arguments_text(&arguments, "verbose"), "on");
@@ -264,7 +255,6 @@ START_TEST(a_value_that_may_be_missing_is_never_the_next_word)
     ck_assert_ptr_null(arguments_text(&arguments, "verbose"));
     refused(WORDS("--verbose", "--verbose=1"), "--verbose is given twice");
 }
-END_TEST
 
 static const struct argument launch_table[] = {
     {"workers", "N", NULL, "so many", .letter = 'n'},
@@ -281,7 +271,7 @@ static enum ls_status parse_launch(char **words)
     return arguments_parse(launch_table, count, words, ARGUMENTS_REST, &arguments);
 }
 
-START_TEST(a_letter_is_a_short_name)
+TEST(a_letter_is_a_short_name)
 {
     ck_assert_int_eq(parse_launch(WORDS("-n", "4", "-q")), LS_OK);
     ck_assert_str_eq(arguments_text(&arguments, "workers"), "4");
@@ -298,9 +288,8 @@ START_TEST(a_letter_is_a_short_name)
     ck_assert_int_eq(parse_launch(WORDS("-x")), LS_USAGE);
     ck_assert_uint_eq(errors, 1);
 }
-END_TEST
 
-START_TEST(the_command_of_another_program_is_left_alone)
+TEST(the_command_of_another_program_is_left_alone)
 {
     char **words = WORDS("-n4", "train", "--workers=5", "--", "--help");
     ck_assert_int_eq(parse_launch(words), LS_OK);
@@ -313,9 +302,8 @@ START_TEST(the_command_of_another_program_is_left_alone)
     ck_assert_int_eq(parse_launch(WORDS("-n4", "--")), LS_OK);
     ck_assert_ptr_null(arguments.rest);
 }
-END_TEST
 
-START_TEST(a_short_name_has_no_folders)
+TEST(a_short_name_has_no_folders)
 {
     ck_assert_str_eq(arguments_short_name("ring"), "ring");
     ck_assert_str_eq(arguments_short_name("auto:network=/tmp/n.json"), "auto:network=/tmp/n.json");
@@ -323,26 +311,5 @@ START_TEST(a_short_name_has_no_folders)
     ck_assert_str_eq(arguments_short_name("a/"), "");
     ck_assert_str_eq(arguments_short_name(""), "");
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("tools/arguments");
-    TCase *cases = tcase_create("arguments");
-    tcase_add_checked_fixture(cases, set_up, NULL);
-    tcase_add_test(cases, a_value_that_may_be_missing_is_never_the_next_word);
-    tcase_add_test(cases, a_short_name_has_no_folders);
-    tcase_add_test(cases, a_letter_is_a_short_name);
-    tcase_add_test(cases, the_command_of_another_program_is_left_alone);
-    tcase_add_test(cases, values_stand_behind_an_equals_sign_or_in_the_next_word);
-    tcase_add_test(cases, without_words_there_are_the_defaults);
-    tcase_add_test(cases, operands_stand_anywhere_and_all_words_after_two_dashes_are_some);
-    tcase_add_test(cases, help_is_asked_for_in_two_ways);
-    tcase_add_test(cases, every_error_is_one_line_that_helps);
-    tcase_add_test(cases, an_option_from_elsewhere_is_answered_with_ours);
-    tcase_add_test(cases, counts_have_a_range);
-    tcase_add_test(cases, numbers_and_switches_are_checked);
-    tcase_add_test(cases, help_has_every_option_its_value_default_and_words);
-    suite_add_tcase(suite, cases);
-    return test_suite_run(suite);
-}
+TEST_FIXTURE(set_up, NULL);

@@ -71,7 +71,7 @@ static int end_of(enum when when, int number, char said[256])
     return WIFSIGNALED(status) ? 1000 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-START_TEST(what_a_signal_does)
+TEST(what_a_signal_does)
 {
     static const struct {
         enum when when;
@@ -92,14 +92,4 @@ START_TEST(what_a_signal_does)
         ck_assert_int_eq(end_of(cases[i].when, cases[i].number, said), cases[i].code);
         ck_assert_str_eq(said, cases[i].said);
     }
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("interrupt");
-    TCase *cases = tcase_create("interrupt");
-    tcase_add_test(cases, what_a_signal_does);
-    suite_add_tcase(suite, cases);
-    return test_suite_run(suite);
 }

@@ -15,7 +15,7 @@ static const struct ls_listed_plugin *plugin_of(const struct ls_listed_plugin *l
     return NULL;
 }
 
-START_TEST(plugins_have_kind_name_path_and_a_verdict)
+TEST(plugins_have_kind_name_path_and_a_verdict)
 {
     const struct ls_listed_plugin *list = NULL, *found;
     size_t count = 0;
@@ -39,10 +39,9 @@ START_TEST(plugins_have_kind_name_path_and_a_verdict)
     ls_free_list(list);
     ls_free_list(NULL);
 }
-END_TEST
 
 // One that is no plugin at all, and whose name is a strategy's.
-START_TEST(a_file_that_cannot_be_used_is_listed_with_the_reason)
+TEST(a_file_that_cannot_be_used_is_listed_with_the_reason)
 {
     char folder[] = "/tmp/lockstep-listing-XXXXXX", path[64];
     const struct ls_listed_plugin *list = NULL, *found;
@@ -81,9 +80,8 @@ START_TEST(a_file_that_cannot_be_used_is_listed_with_the_reason)
     ls_free_list(list);
     ls_free_list(devices);
 }
-END_TEST
 
-START_TEST(a_path_that_does_not_exist_is_an_error)
+TEST(a_path_that_does_not_exist_is_an_error)
 {
     const struct ls_listed_device *list = NULL;
     size_t count = 0;
@@ -92,10 +90,9 @@ START_TEST(a_path_that_does_not_exist_is_an_error)
                  "/nowhere/at/all");
     ck_assert_ptr_null(list);
 }
-END_TEST
 
 // What a list names can be used.
-START_TEST(a_run_opens_with_a_device_and_a_strategy_of_the_lists)
+TEST(a_run_opens_with_a_device_and_a_strategy_of_the_lists)
 {
     const struct ls_listed_device *devices = NULL;
     size_t count = 0;
@@ -109,18 +106,4 @@ START_TEST(a_run_opens_with_a_device_and_a_strategy_of_the_lists)
         ls_run_close(run);
     }
     ls_free_list(devices);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("core/api/listing");
-    TCase *cases = tcase_create("listing");
-    tcase_set_timeout(cases, 60);
-    tcase_add_test(cases, plugins_have_kind_name_path_and_a_verdict);
-    tcase_add_test(cases, a_file_that_cannot_be_used_is_listed_with_the_reason);
-    tcase_add_test(cases, a_path_that_does_not_exist_is_an_error);
-    tcase_add_test(cases, a_run_opens_with_a_device_and_a_strategy_of_the_lists);
-    suite_add_tcase(suite, cases);
-    return test_suite_run(suite);
 }

@@ -230,7 +230,7 @@ static void expect_rates(const struct results *results)
     }
 }
 
-START_TEST(a_comma_changes_nothing)
+TEST(a_comma_changes_nothing)
 {
     static struct results plain, comma, resumed;
     if (!make_comma_locale() || !setlocale(LC_ALL, "xx_XX")) {
@@ -267,10 +267,9 @@ START_TEST(a_comma_changes_nothing)
     ck_assert_mem_eq(resumed.losses, plain.losses, plain.loss_count * sizeof(double));
     remove_folder();
 }
-END_TEST
 
 // A number of the program's own text is read by its generator, on a thread of Lockstep.
-START_TEST(a_generator_stays_in_the_locale_of_the_program)
+TEST(a_generator_stays_in_the_locale_of_the_program)
 {
     if (!make_comma_locale() || !setlocale(LC_ALL, "xx_XX")) {
         printf("SKIP a generator stays in the locale: localedef makes no locale here\n");
@@ -294,15 +293,4 @@ START_TEST(a_generator_stays_in_the_locale_of_the_program)
     ls_data_close(data);
     ls_run_close(run);
     remove_folder();
-}
-END_TEST
-
-int main(void)
-{
-    TCase *tests = tcase_create("locale");
-    tcase_add_test(tests, a_comma_changes_nothing);
-    tcase_add_test(tests, a_generator_stays_in_the_locale_of_the_program);
-    Suite *suite = suite_create("core/api/locale");
-    suite_add_tcase(suite, tests);
-    return test_suite_run(suite);
 }

@@ -50,7 +50,7 @@ static void read_file(const char *path, char *text, size_t bytes)
     fclose(file);
 }
 
-START_TEST(lines_go_to_the_function_that_was_given)
+TEST(lines_go_to_the_function_that_was_given)
 {
     char path[] = "/tmp/lockstep-messages-XXXXXX", text[1024];
     struct ls_run *run = NULL;
@@ -78,7 +78,6 @@ START_TEST(lines_go_to_the_function_that_was_given)
     ck_assert_ptr_nonnull(strstr(text, "abacus"));
     ck_assert_ptr_nonnull(strstr(ls_last_error(), "abacus"));
 }
-END_TEST
 
 static void *fail_elsewhere(void *argument)
 {
@@ -86,7 +85,7 @@ static void *fail_elsewhere(void *argument)
     return NULL;
 }
 
-START_TEST(the_last_error_is_of_any_thread_of_lockstep_and_stays_until_it_is_asked_for_again)
+TEST(the_last_error_is_of_any_thread_of_lockstep_and_stays_until_it_is_asked_for_again)
 {
     char longest[3000];
     pthread_t thread;
@@ -102,7 +101,6 @@ START_TEST(the_last_error_is_of_any_thread_of_lockstep_and_stays_until_it_is_ask
     ck_assert_uint_eq(strlen(ls_last_error()), 1023);
     ck_assert_int_eq(strncmp(ls_last_error(), "lockstep: error: other: xxx", 27), 0);
 }
-END_TEST
 
 static void *fail_by_itself(void *argument)
 {
@@ -113,7 +111,7 @@ static void *fail_by_itself(void *argument)
     return NULL;
 }
 
-START_TEST(another_thread_of_the_program_has_a_last_error_of_its_own)
+TEST(another_thread_of_the_program_has_a_last_error_of_its_own)
 {
     char seen[200];
     pthread_t thread;
@@ -125,7 +123,6 @@ START_TEST(another_thread_of_the_program_has_a_last_error_of_its_own)
     ck_assert_str_eq(seen + 100, "lockstep: error: there: second");
     ck_assert_str_eq(ls_last_error(), "lockstep: error: here: first");
 }
-END_TEST
 
 static size_t fit_and_measure_stdout(const struct ls_run_options *options, uint64_t progress,
                                      char *text, size_t bytes)
@@ -152,7 +149,7 @@ static size_t fit_and_measure_stdout(const struct ls_run_options *options, uint6
     return strlen(text);
 }
 
-START_TEST(nothing_is_printed_unless_it_was_asked_for)
+TEST(nothing_is_printed_unless_it_was_asked_for)
 {
     char text[4096];
     struct ls_run_options options = {.device = "reference", .threads = 1};
@@ -165,19 +162,4 @@ START_TEST(nothing_is_printed_unless_it_was_asked_for)
     ck_assert_ptr_nonnull(strstr(text, "timeline: "));
     ck_assert_uint_gt(fit_and_measure_stdout(NULL, 2, text, sizeof(text)), 0); // of one fit
     ck_assert_ptr_nonnull(strstr(text, "Epoch 2/2"));
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("core/api/messages");
-    TCase *cases = tcase_create("messages");
-    tcase_set_timeout(cases, 60);
-    tcase_add_test(cases, lines_go_to_the_function_that_was_given);
-    tcase_add_test(
-        cases, the_last_error_is_of_any_thread_of_lockstep_and_stays_until_it_is_asked_for_again);
-    tcase_add_test(cases, another_thread_of_the_program_has_a_last_error_of_its_own);
-    tcase_add_test(cases, nothing_is_printed_unless_it_was_asked_for);
-    suite_add_tcase(suite, cases);
-    return test_suite_run(suite);
 }

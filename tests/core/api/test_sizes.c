@@ -56,7 +56,7 @@ struct new_layer {
         memcpy((memory), &(value), sizeof(value));     \
     } while (0)
 
-START_TEST(an_old_program_trains_with_this_library)
+TEST(an_old_program_trains_with_this_library)
 {
     _Alignas(16) unsigned char run_memory[1024], compile_memory[1024], fit_memory[1024];
     const struct old_run_options run_options = {
@@ -100,9 +100,8 @@ START_TEST(an_old_program_trains_with_this_library)
     ls_data_close(data);
     ls_run_close(run);
 }
-END_TEST
 
-START_TEST(a_new_program_runs_while_it_sets_only_what_the_library_knows)
+TEST(a_new_program_runs_while_it_sets_only_what_the_library_knows)
 {
     struct ls_run *run = NULL;
     struct new_run_options options = {
@@ -114,7 +113,6 @@ START_TEST(a_new_program_runs_while_it_sets_only_what_the_library_knows)
     expect_error(ls_run_open_sized((void *)&options, sizeof(options), &run), LS_USAGE,
                  "struct ls_run_options: a field is set that this library does not know");
 }
-END_TEST
 
 static unsigned epochs_heard;
 static enum ls_status count_epoch(void *context, const struct ls_fit_state *state)
@@ -125,7 +123,7 @@ static enum ls_status count_epoch(void *context, const struct ls_fit_state *stat
     return LS_OK;
 }
 
-START_TEST(arrays_and_structs_that_options_point_to_have_their_sizes_too)
+TEST(arrays_and_structs_that_options_point_to_have_their_sizes_too)
 {
     struct ls_run *run = run_of("one-device", 1);
     struct ls_model *model = model_of(run, "sgd"), *other = NULL;
@@ -172,7 +170,6 @@ START_TEST(arrays_and_structs_that_options_point_to_have_their_sizes_too)
     ls_data_close(data);
     ls_run_close(run);
 }
-END_TEST
 
 // ---- Zero ----
 
@@ -194,7 +191,7 @@ static void same_weights(struct ls_model *a, struct ls_model *b)
     }
 }
 
-START_TEST(a_fit_of_zero_epochs_or_steps_trains_nothing)
+TEST(a_fit_of_zero_epochs_or_steps_trains_nothing)
 {
     const struct ls_callbacks callbacks = {
         .on_train_begin = count_epoch, .on_train_end = count_epoch, .on_epoch_begin = count_epoch};
@@ -225,10 +222,9 @@ START_TEST(a_fit_of_zero_epochs_or_steps_trains_nothing)
     ls_data_close(data);
     ls_run_close(run);
 }
-END_TEST
 
 // With momentum 0 the moving statistics are those of the last batch, with Keras's 0.99 nearly the first ones.
-START_TEST(zero_can_be_said_where_a_layer_has_another_default)
+TEST(zero_can_be_said_where_a_layer_has_another_default)
 {
     const double momenta[] = {LS_ZERO, 0};
     double moved[2];
@@ -263,9 +259,8 @@ START_TEST(zero_can_be_said_where_a_layer_has_another_default)
     ls_data_close(data);
     ls_run_close(run);
 }
-END_TEST
 
-START_TEST(a_seed_and_a_learning_rate_of_zero_are_values)
+TEST(a_seed_and_a_learning_rate_of_zero_are_values)
 {
     struct ls_run *run = NULL;
     const struct ls_run_options options = {.device = "reference", .threads = 1, .seed = 0};
@@ -283,20 +278,4 @@ START_TEST(a_seed_and_a_learning_rate_of_zero_are_values)
     ls_model_close(model);
     ls_data_close(data);
     ls_run_close(run);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("core/api/sizes");
-    TCase *cases = tcase_create("sizes");
-    tcase_set_timeout(cases, 60);
-    tcase_add_test(cases, an_old_program_trains_with_this_library);
-    tcase_add_test(cases, a_new_program_runs_while_it_sets_only_what_the_library_knows);
-    tcase_add_test(cases, arrays_and_structs_that_options_point_to_have_their_sizes_too);
-    tcase_add_test(cases, a_fit_of_zero_epochs_or_steps_trains_nothing);
-    tcase_add_test(cases, zero_can_be_said_where_a_layer_has_another_default);
-    tcase_add_test(cases, a_seed_and_a_learning_rate_of_zero_are_values);
-    suite_add_tcase(suite, cases);
-    return test_suite_run(suite);
 }

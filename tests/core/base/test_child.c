@@ -75,7 +75,7 @@ static void do_hang(void *argument, void *shared)
     hang();
 }
 
-START_TEST(each_end_has_a_name)
+LOOP_TEST(each_end_has_a_name, 0, 5)
 {
     static const struct {
         void (*work)(void *argument, void *shared);
@@ -98,7 +98,6 @@ START_TEST(each_end_has_a_name)
     ck_assert_uint_eq(shared->beat, 7);
     ls_child_memory_destroy(shared, sizeof(*shared));
 }
-END_TEST
 
 static void beat_for_long(void *argument, void *shared)
 {
@@ -110,7 +109,7 @@ static void beat_for_long(void *argument, void *shared)
 }
 
 // The whole work takes five times the deadline.
-START_TEST(progress_puts_the_deadline_off)
+TEST(progress_puts_the_deadline_off)
 {
     struct shared *shared = ls_child_memory_create(sizeof(*shared));
     ck_assert_int_eq(run(beat_for_long, shared, SHORT, true).result, LS_CHILD_DONE);
@@ -118,7 +117,6 @@ START_TEST(progress_puts_the_deadline_off)
     ck_assert_int_eq(run(beat_for_long, shared, SHORT, false).result, LS_CHILD_HUNG);
     ls_child_memory_destroy(shared, sizeof(*shared));
 }
-END_TEST
 
 static void start_another(void *argument, void *shared)
 {
@@ -130,7 +128,7 @@ static void start_another(void *argument, void *shared)
 }
 
 // It keeps the pipe open, too, by which the end of the child is seen.
-START_TEST(what_the_child_started_ends_with_it)
+TEST(what_the_child_started_ends_with_it)
 {
     struct shared *shared = ls_child_memory_create(sizeof(*shared));
     ck_assert_int_eq(run(start_another, shared, LONG, false).result, LS_CHILD_DONE);
@@ -151,7 +149,6 @@ START_TEST(what_the_child_started_ends_with_it)
     }
     ls_child_memory_destroy(shared, sizeof(*shared));
 }
-END_TEST
 
 static void print(void *argument, void *shared)
 {
@@ -162,7 +159,7 @@ static void print(void *argument, void *shared)
     fprintf(stderr, "complained");
 }
 
-START_TEST(what_it_prints_goes_where_it_should)
+TEST(what_it_prints_goes_where_it_should)
 {
     FILE *file = tmpfile();
     char text[64] = "";
@@ -177,17 +174,5 @@ START_TEST(what_it_prints_goes_where_it_should)
     ck_assert_str_eq(text, "complained");
     fclose(file);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("child");
-    TCase *tests = tcase_create("child");
-    tcase_set_timeout(tests, 100);
-    tcase_add_loop_test(tests, each_end_has_a_name, 0, 5);
-    tcase_add_test(tests, progress_puts_the_deadline_off);
-    tcase_add_test(tests, what_the_child_started_ends_with_it);
-    tcase_add_test(tests, what_it_prints_goes_where_it_should);
-    suite_add_tcase(suite, tests);
-    return test_suite_run(suite);
-}
+TEST_SECONDS(100);

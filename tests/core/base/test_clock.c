@@ -31,8 +31,3 @@ TEST(a_new_process_is_less_than_an_hour_old)
 {
     ck_assert_uint_lt(ls_clock_since_start_ns(), UINT64_C(3600) * 1000 * 1000 * 1000);
 }
-
-int main(void)
-{
-    return test_suite_run(suite_create("clock"));
-}

@@ -75,8 +75,3 @@ TEST(a_wait_goes_on_at_whatever_moment_it_looks)
     pthread_join(thread, NULL);
     ck_assert_uint_eq(late, 0);
 }
-
-int main(void)
-{
-    return test_suite_run(suite_create("compiling"));
-}

@@ -19,7 +19,7 @@ static float any_float(uint64_t index)
     return random >> 63 ? -magnitude : magnitude;
 }
 
-START_TEST(every_order_and_every_grouping_gives_the_same_bits)
+TEST(every_order_and_every_grouping_gives_the_same_bits)
 {
     struct ls_exact_sum forward = {0}, backward = {0}, parts[7] = {{{0}}}, merged = {0};
     for (uint64_t i = 0; i < COUNT; i++) {
@@ -35,9 +35,8 @@ START_TEST(every_order_and_every_grouping_gives_the_same_bits)
     ck_assert_mem_eq(&one, &two, sizeof(one));
     ck_assert_mem_eq(&one, &three, sizeof(one));
 }
-END_TEST
 
-START_TEST(what_cancels_is_gone_and_what_is_small_stays)
+TEST(what_cancels_is_gone_and_what_is_small_stays)
 {
     struct ls_exact_sum sum = {0};
     ls_exact_sum_add(&sum, FLT_MAX);
@@ -52,9 +51,8 @@ START_TEST(what_cancels_is_gone_and_what_is_small_stays)
     ls_exact_sum_add(&sum, -3.5f);
     ck_assert_double_eq(ls_exact_sum_value(&sum), -3.5);
 }
-END_TEST
 
-START_TEST(sums_of_integers_are_those_of_integers)
+TEST(sums_of_integers_are_those_of_integers)
 {
     struct ls_exact_sum sum = {0};
     double wanted = 0;
@@ -65,9 +63,8 @@ START_TEST(sums_of_integers_are_those_of_integers)
     }
     ck_assert_double_eq(ls_exact_sum_value(&sum), wanted);
 }
-END_TEST
 
-START_TEST(what_is_not_finite_stays_so)
+TEST(what_is_not_finite_stays_so)
 {
     struct ls_exact_sum sum = {0}, other = {0};
     ls_exact_sum_add(&sum, 1);
@@ -77,17 +74,4 @@ START_TEST(what_is_not_finite_stays_so)
     struct ls_exact_sum third = {0};
     ls_exact_sum_add(&third, NAN);
     ck_assert(isnan(ls_exact_sum_value(&third)));
-}
-END_TEST
-
-int main(void)
-{
-    TCase *tests = tcase_create("exact_sum");
-    tcase_add_test(tests, every_order_and_every_grouping_gives_the_same_bits);
-    tcase_add_test(tests, what_cancels_is_gone_and_what_is_small_stays);
-    tcase_add_test(tests, sums_of_integers_are_those_of_integers);
-    tcase_add_test(tests, what_is_not_finite_stays_so);
-    Suite *suite = suite_create("core/base/exact_sum");
-    suite_add_tcase(suite, tests);
-    return test_suite_run(suite);
 }

@@ -32,7 +32,7 @@ static const struct {
     {"model", 5, NULL},
 };
 
-START_TEST(a_kind_is_known_by_the_first_bytes)
+TABLE_TEST(a_kind_is_known_by_the_first_bytes, files)
 {
     const char *kind = ls_file_kind(files[_i].start, files[_i].bytes);
     if (files[_i].kind)
@@ -40,15 +40,4 @@ START_TEST(a_kind_is_known_by_the_first_bytes)
                       kind ? kind : "nothing", files[_i].kind);
     else
         ck_assert_msg(!kind, "got %s", kind);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("file_kind");
-    TCase *cases = tcase_create("file_kind");
-    tcase_add_loop_test(cases, a_kind_is_known_by_the_first_bytes, 0,
-                        sizeof(files) / sizeof(files[0]));
-    suite_add_tcase(suite, cases);
-    return test_suite_run(suite);
 }

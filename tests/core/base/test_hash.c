@@ -45,8 +45,3 @@ TEST(nothing_may_be_added_and_destroyed)
     ls_hash_destroy(hash);
     ls_hash_destroy(NULL);
 }
-
-int main(void)
-{
-    return test_suite_run(suite_create("hash"));
-}

@@ -61,7 +61,7 @@ static void setup(void)
     ls_log_set_writer(note_line, NULL);
 }
 
-START_TEST(calls_nest_and_say_within_what)
+TEST(calls_nest_and_say_within_what)
 {
     struct ls_inside_view seen;
     char text[256];
@@ -90,10 +90,9 @@ START_TEST(calls_nest_and_say_within_what)
     ls_inside_return(before);
     ck_assert_str_eq(ls_inside_last_plugin(), "collective-c");
 }
-END_TEST
 
 // The quick form, alone, within another call, and with another call within.
-START_TEST(calls_of_sites_nest_like_others)
+TEST(calls_of_sites_nest_like_others)
 {
     static const struct ls_inside_site post = {"transport-t", "post"};
     struct ls_inside_view seen;
@@ -134,9 +133,8 @@ START_TEST(calls_of_sites_nest_like_others)
     ls_inside_leave(none);
     ck_assert(ls_inside_look(&seen) && !seen.under_way);
 }
-END_TEST
 
-START_TEST(an_error_that_is_logged_is_a_reason)
+TEST(an_error_that_is_logged_is_a_reason)
 {
     const uint32_t own = ls_thread_reasons(), all = ls_caller_reasons();
     ls_warn("test", "a warning is none");
@@ -145,7 +143,6 @@ START_TEST(an_error_that_is_logged_is_a_reason)
     ck_assert_uint_eq(ls_thread_reasons(), own + 1);
     ck_assert_uint_eq(ls_caller_reasons(), all + 1);
 }
-END_TEST
 
 static void *hang(void *argument)
 {
@@ -182,7 +179,7 @@ static void *wait_for_data(void *argument)
     return NULL;
 }
 
-START_TEST(a_replica_that_hangs_alone_is_named_with_call_and_operation)
+TEST(a_replica_that_hangs_alone_is_named_with_call_and_operation)
 {
     pthread_t thread;
     ck_assert_int_eq(ls_watchdog_start(DEADLINE_NS, note_stuck), LS_OK);
@@ -198,7 +195,6 @@ START_TEST(a_replica_that_hangs_alone_is_named_with_call_and_operation)
     pthread_join(thread, NULL);
     ls_watchdog_stop();
 }
-END_TEST
 
 // Short calls one after the other are progress, though no other call is under way that could end.
 static void *post_again_and_again(void *argument)
@@ -214,7 +210,7 @@ static void *post_again_and_again(void *argument)
     return NULL;
 }
 
-START_TEST(a_replica_that_calls_a_site_again_and_again_does_not_hang)
+TEST(a_replica_that_calls_a_site_again_and_again_does_not_hang)
 {
     pthread_t thread;
     ck_assert_int_eq(ls_watchdog_start(DEADLINE_NS, note_stuck), LS_OK);
@@ -225,10 +221,9 @@ START_TEST(a_replica_that_calls_a_site_again_and_again_does_not_hang)
     pthread_join(thread, NULL);
     ls_watchdog_stop();
 }
-END_TEST
 
 // That it takes longer is said at the deadline.
-START_TEST(a_call_that_compiles_hangs_later)
+TEST(a_call_that_compiles_hangs_later)
 {
     ck_assert_int_eq(ls_watchdog_start(DEADLINE_NS, note_stuck), LS_OK);
     const struct ls_inside_call none = ls_inside_enter("device-b", LS_COMPILING);
@@ -242,9 +237,8 @@ START_TEST(a_call_that_compiles_hangs_later)
     ls_inside_leave(none);
     ls_watchdog_stop();
 }
-END_TEST
 
-START_TEST(the_thread_that_opened_the_run_is_watched_too)
+TEST(the_thread_that_opened_the_run_is_watched_too)
 {
     ck_assert_int_eq(ls_watchdog_start(DEADLINE_NS, note_stuck), LS_OK);
     const struct ls_inside_call none = ls_inside_enter("strategy-a", "open");
@@ -255,9 +249,8 @@ START_TEST(the_thread_that_opened_the_run_is_watched_too)
     ck_assert_uint_eq(atomic_load(&stuck_replica), LS_NO_REPLICA);
     ls_watchdog_stop();
 }
-END_TEST
 
-START_TEST(nobody_hangs_while_another_replica_gets_on)
+TEST(nobody_hangs_while_another_replica_gets_on)
 {
     pthread_t threads[2];
     ck_assert_int_eq(ls_watchdog_start(DEADLINE_NS, note_stuck), LS_OK);
@@ -270,9 +263,8 @@ START_TEST(nobody_hangs_while_another_replica_gets_on)
         pthread_join(threads[i], NULL);
     ls_watchdog_stop();
 }
-END_TEST
 
-START_TEST(who_waits_for_data_is_in_no_plugin)
+TEST(who_waits_for_data_is_in_no_plugin)
 {
     pthread_t thread;
     ck_assert_int_eq(ls_watchdog_start(DEADLINE_NS, note_stuck), LS_OK);
@@ -283,7 +275,6 @@ START_TEST(who_waits_for_data_is_in_no_plugin)
     pthread_join(thread, NULL);
     ls_watchdog_stop();
 }
-END_TEST
 
 // What another thread of the program does: it has a run of its own, whose replica 3 gets on or
 // hangs.
@@ -311,7 +302,7 @@ static void *run_apart(void *argument)
     return argument;
 }
 
-START_TEST(a_replica_hangs_while_those_of_another_run_get_on)
+TEST(a_replica_hangs_while_those_of_another_run_get_on)
 {
     struct other hangs = {.replica = hang, .watch = true}, moves = {.replica = move, .watch = true};
     struct ls_inside_call call;
@@ -331,10 +322,9 @@ START_TEST(a_replica_hangs_while_those_of_another_run_get_on)
     ck_assert(hangs.names_replica && !moves.names_replica);
     ck_assert_uint_eq(atomic_load(&stuck_calls), 1);
 }
-END_TEST
 
 // A run without a watchdog is nobody's to watch.
-START_TEST(a_replica_of_a_run_that_nobody_watches_may_hang)
+TEST(a_replica_of_a_run_that_nobody_watches_may_hang)
 {
     struct other hangs = {.replica = hang};
     pthread_t thread;
@@ -346,7 +336,6 @@ START_TEST(a_replica_of_a_run_that_nobody_watches_may_hang)
     pthread_join(thread, NULL);
     ls_watchdog_stop();
 }
-END_TEST
 
 static void fail_stuck(uint32_t replica)
 {
@@ -367,7 +356,7 @@ static void take_a_third(void)
     _exit(EXIT_SUCCESS);
 }
 
-START_TEST(the_time_that_a_process_was_stopped_does_not_count)
+TEST(the_time_that_a_process_was_stopped_does_not_count)
 {
     int status = 0;
     const pid_t child = fork();
@@ -382,7 +371,6 @@ START_TEST(the_time_that_a_process_was_stopped_does_not_count)
     ck_assert(WIFEXITED(status));
     ck_assert_int_eq(WEXITSTATUS(status), EXIT_SUCCESS);
 }
-END_TEST
 
 static void *end_here(void *argument)
 {
@@ -392,7 +380,7 @@ static void *end_here(void *argument)
     pthread_exit(NULL);
 }
 
-START_TEST(a_plugin_that_ends_the_thread_is_named)
+TEST(a_plugin_that_ends_the_thread_is_named)
 {
     pthread_t thread;
     ck_assert_int_eq(ls_watchdog_start(MOST_NS, note_stuck), LS_OK);
@@ -402,7 +390,6 @@ START_TEST(a_plugin_that_ends_the_thread_is_named)
     ck_assert_ptr_nonnull(strstr(message, "`launch` of plugin device-b ended the thread"));
     ls_watchdog_stop();
 }
-END_TEST
 
 // As a program with several threads that forks: the C library gives the memory of the parent's
 // other threads, with their records, to new threads of the child.
@@ -477,7 +464,7 @@ static int describe(void)
     return 101;
 }
 
-START_TEST(a_call_that_is_expected_to_return_ends_the_process)
+TEST(a_call_that_is_expected_to_return_ends_the_process)
 {
     int status = -1;
     const pid_t child = fork();
@@ -487,7 +474,6 @@ START_TEST(a_call_that_is_expected_to_return_ends_the_process)
     ck_assert(WIFEXITED(status));
     ck_assert_int_eq(WEXITSTATUS(status), ls_status_exit_code(LS_PEER_LOST));
 }
-END_TEST
 
 static struct ls_expectation of_parent = {
     .scope = "test", .name = "parent", .world = 8, .deadline_ns = MOST_NS, .status = LS_PEER_LOST};
@@ -543,7 +529,7 @@ START_TEST(a_forked_child_expects_nothing_of_the_threads_of_its_parent)
 }
 END_TEST
 
-START_TEST(an_expectation_that_is_met_ends_with_the_watchdog)
+TEST(an_expectation_that_is_met_ends_with_the_watchdog)
 {
     struct ls_expectation expectation = {.scope = "test", .name = "quick", .deadline_ns = MOST_NS};
     for (int i = 0; i < 50; i++) {
@@ -562,7 +548,6 @@ START_TEST(an_expectation_that_is_met_ends_with_the_watchdog)
         ls_expectation_stop(&expectation);
     }
 }
-END_TEST
 
 // ThreadSanitizer ends a child that starts threads where its parent had threads, too.
 #ifdef __SANITIZE_THREAD__
@@ -571,31 +556,14 @@ END_TEST
 #define THREADS_AFTER_FORK true
 #endif
 
+TEST_FIXTURE(setup, NULL);
+
 int main(void)
 {
-    TCase *tests = tcase_create("inside");
-    tcase_add_checked_fixture(tests, setup, NULL);
-    tcase_set_timeout(tests, 60);
-    tcase_add_test(tests, calls_nest_and_say_within_what);
-    tcase_add_test(tests, calls_of_sites_nest_like_others);
-    tcase_add_test(tests, an_error_that_is_logged_is_a_reason);
-    tcase_add_test(tests, a_replica_that_hangs_alone_is_named_with_call_and_operation);
-    tcase_add_test(tests, a_replica_that_calls_a_site_again_and_again_does_not_hang);
-    tcase_add_test(tests, a_call_that_compiles_hangs_later);
-    tcase_add_test(tests, the_thread_that_opened_the_run_is_watched_too);
-    tcase_add_test(tests, nobody_hangs_while_another_replica_gets_on);
-    tcase_add_test(tests, who_waits_for_data_is_in_no_plugin);
-    tcase_add_test(tests, a_replica_hangs_while_those_of_another_run_get_on);
-    tcase_add_test(tests, a_replica_of_a_run_that_nobody_watches_may_hang);
-    tcase_add_test(tests, the_time_that_a_process_was_stopped_does_not_count);
-    tcase_add_test(tests, a_plugin_that_ends_the_thread_is_named);
     if (THREADS_AFTER_FORK) {
-        tcase_add_test(tests, a_forked_child_has_threads_and_a_watchdog_of_its_own);
-        tcase_add_test(tests, a_forked_child_expects_nothing_of_the_threads_of_its_parent);
+        tcase_add_test(test_registered(), a_forked_child_has_threads_and_a_watchdog_of_its_own);
+        tcase_add_test(test_registered(),
+                       a_forked_child_expects_nothing_of_the_threads_of_its_parent);
     }
-    tcase_add_test(tests, a_call_that_is_expected_to_return_ends_the_process);
-    tcase_add_test(tests, an_expectation_that_is_met_ends_with_the_watchdog);
-    Suite *suite = suite_create("core/base/inside");
-    suite_add_tcase(suite, tests);
-    return test_suite_run(suite);
+    return test_suite_run("core/base/inside");
 }

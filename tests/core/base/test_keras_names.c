@@ -10,7 +10,7 @@
 
 static const char *const activations[] = {"linear", "relu", "elu", "tanh", "softmax", NULL};
 
-START_TEST(classes_and_functions_are_the_same_names)
+TEST(classes_and_functions_are_the_same_names)
 {
     ck_assert(ls_keras_has(LS_KERAS_ACTIVATION, "gelu"));
     ck_assert(ls_keras_has(LS_KERAS_ACTIVATION, "hard_sigmoid"));
@@ -23,9 +23,8 @@ START_TEST(classes_and_functions_are_the_same_names)
     ck_assert(ls_keras_has(LS_KERAS_METRIC, "AUC"));
     ck_assert(ls_keras_has(LS_KERAS_INITIALIZER, "OrthogonalInitializer"));
 }
-END_TEST
 
-START_TEST(parts_of_names_and_other_kinds_are_not_names)
+TEST(parts_of_names_and_other_kinds_are_not_names)
 {
     ck_assert(!ls_keras_has(LS_KERAS_ACTIVATION, ""));
     ck_assert(!ls_keras_has(LS_KERAS_ACTIVATION, "gel"));
@@ -34,7 +33,6 @@ START_TEST(parts_of_names_and_other_kinds_are_not_names)
     ck_assert(!ls_keras_has(LS_KERAS_LAYER, "Conv2d")); // supported as Conv2D
     ck_assert(!ls_keras_has(LS_KERAS_OPTIMIZER, "gelu"));
 }
-END_TEST
 
 static void expect(enum ls_keras_kind kind, const char *name, const char *refusal)
 {
@@ -42,7 +40,7 @@ static void expect(enum ls_keras_kind kind, const char *name, const char *refusa
     ck_assert_str_eq(ls_keras_refusal(kind, name, activations, text, sizeof(text)), refusal);
 }
 
-START_TEST(only_a_misspelling_gets_a_suggestion)
+TEST(only_a_misspelling_gets_a_suggestion)
 {
     expect(LS_KERAS_ACTIVATION, "gelu",
            "is not supported yet; supported: linear, relu, elu, tanh, softmax");
@@ -52,9 +50,8 @@ START_TEST(only_a_misspelling_gets_a_suggestion)
     expect(LS_KERAS_ACTIVATION, "ReLU", "is unknown; did you mean 'relu'?");
     expect(LS_KERAS_ACTIVATION, "mine", "is unknown; supported: linear, relu, elu, tanh, softmax");
 }
-END_TEST
 
-START_TEST(a_class_or_a_short_name_of_what_is_supported_is_named)
+TEST(a_class_or_a_short_name_of_what_is_supported_is_named)
 {
     static const char *const losses[] = {"mse", "kl_divergence", "binary_crossentropy", NULL};
     static const char *const found[][2] = {{"KLD", "kl_divergence"},
@@ -69,9 +66,8 @@ START_TEST(a_class_or_a_short_name_of_what_is_supported_is_named)
                          expected);
     }
 }
-END_TEST
 
-START_TEST(a_list_that_does_not_fit_is_cut)
+TEST(a_list_that_does_not_fit_is_cut)
 {
     for (size_t bytes = 1; bytes < 80; bytes++) {
         char text[100];
@@ -80,18 +76,4 @@ START_TEST(a_list_that_does_not_fit_is_cut)
         ck_assert_uint_lt(strlen(text), bytes);
         ck_assert_int_eq(text[bytes], '#');
     }
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("keras_names");
-    TCase *cases = tcase_create("keras_names");
-    tcase_add_test(cases, classes_and_functions_are_the_same_names);
-    tcase_add_test(cases, parts_of_names_and_other_kinds_are_not_names);
-    tcase_add_test(cases, only_a_misspelling_gets_a_suggestion);
-    tcase_add_test(cases, a_class_or_a_short_name_of_what_is_supported_is_named);
-    tcase_add_test(cases, a_list_that_does_not_fit_is_cut);
-    suite_add_tcase(suite, cases);
-    return test_suite_run(suite);
 }

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-START_TEST(libm_is_named_with_an_identity_and_the_text_is_the_same_twice)
+TEST(libm_is_named_with_an_identity_and_the_text_is_the_same_twice)
 {
     char text[256], again[256];
     ls_libraries_text(text, sizeof(text));
@@ -19,23 +19,16 @@ START_TEST(libm_is_named_with_an_identity_and_the_text_is_the_same_twice)
     ck_assert_msg(strspn(id + 1, "0123456789abcdef") == 8 || strncmp(id + 1, "none", 4) == 0,
                   "'%s'", text);
 }
-END_TEST
 
-START_TEST(a_short_text_is_cut)
+TEST(a_short_text_is_cut)
 {
     char text[6] = "xxxxx";
     ls_libraries_text(text, sizeof(text));
     ck_assert_uint_lt(strlen(text), sizeof(text));
 }
-END_TEST
 
 int main(void)
 {
-    TCase *tests = tcase_create("libraries");
-    tcase_add_test(tests, libm_is_named_with_an_identity_and_the_text_is_the_same_twice);
-    tcase_add_test(tests, a_short_text_is_cut);
-    Suite *suite = suite_create("core/base/libraries");
-    suite_add_tcase(suite, tests);
     volatile double one = 1; // so that libm is needed
-    return test_suite_run(suite) + (sin(one) > 2);
+    return test_suite_run("core/base/libraries") + (sin(one) > 2);
 }

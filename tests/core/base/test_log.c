@@ -30,7 +30,7 @@ static void remember(void *context, uint32_t level, const char *line)
     strncpy(lines->last, line, sizeof(lines->last) - 1);
 }
 
-START_TEST(an_error_names_program_rank_and_scope)
+TEST(an_error_names_program_rank_and_scope)
 {
     struct lines lines = {0};
     ls_log_set_writer(remember, &lines);
@@ -51,9 +51,8 @@ START_TEST(an_error_names_program_rank_and_scope)
     ck_assert_str_eq(lines.last, "lockstep: no scope either");
     ck_assert_uint_eq(lines.count, 6);
 }
-END_TEST
 
-START_TEST(a_thread_can_keep_its_first_error)
+TEST(a_thread_can_keep_its_first_error)
 {
     struct lines lines = {0};
     char *kept = NULL;
@@ -70,7 +69,6 @@ START_TEST(a_thread_can_keep_its_first_error)
     ck_assert_uint_eq(lines.count, 2);
     ck_assert_ptr_null(kept);
 }
-END_TEST
 
 static void *fail_twice(void *argument)
 {
@@ -80,7 +78,7 @@ static void *fail_twice(void *argument)
     return (void *)(uintptr_t)ls_thread_reasons();
 }
 
-START_TEST(errors_are_counted_and_the_last_one_is_known)
+TEST(errors_are_counted_and_the_last_one_is_known)
 {
     struct lines lines = {0};
     char *kept = NULL, text[32];
@@ -108,9 +106,8 @@ START_TEST(errors_are_counted_and_the_last_one_is_known)
     ls_caller_last_error(text, 9);
     ck_assert_str_eq(text, "lockstep");
 }
-END_TEST
 
-START_TEST(messages_above_the_level_are_not_written)
+TEST(messages_above_the_level_are_not_written)
 {
     struct lines lines = {0};
     ls_log_set_writer(remember, &lines);
@@ -125,18 +122,16 @@ START_TEST(messages_above_the_level_are_not_written)
     ck_assert_uint_eq(lines.count, 1);
     ck_assert_uint_eq(ls_log_level(), LS_LOG_ERROR);
 }
-END_TEST
 
-START_TEST(a_message_stays_one_line_and_moves_no_cursor)
+TEST(a_message_stays_one_line_and_moves_no_cursor)
 {
     struct lines lines = {0};
     ls_log_set_writer(remember, &lines);
     ls_log(LS_LOG_ERROR, "file", "a\nb\tc\x1b[2Jd%s");
     ck_assert_str_eq(lines.last, "lockstep: error: file: a b c?[2Jd%s");
 }
-END_TEST
 
-START_TEST(a_long_message_is_whole)
+TEST(a_long_message_is_whole)
 {
     struct lines lines = {0};
     ls_log_set_writer(remember, &lines);
@@ -147,7 +142,6 @@ START_TEST(a_long_message_is_whole)
     ck_assert_uint_eq(strlen(lines.last), strlen("lockstep: error: long: ") + 5001);
     ck_assert_int_eq(lines.last[strlen(lines.last) - 1], '!');
 }
-END_TEST
 
 static int times_before;
 
@@ -156,7 +150,7 @@ static void count_before(void)
     times_before++;
 }
 
-START_TEST(a_line_on_stderr_ends_with_a_newline_after_the_hook)
+TEST(a_line_on_stderr_ends_with_a_newline_after_the_hook)
 {
     int ends[2];
     ck_assert_int_eq(pipe(ends), 0);
@@ -168,7 +162,6 @@ START_TEST(a_line_on_stderr_ends_with_a_newline_after_the_hook)
     ck_assert_str_eq(text, "lockstep: here: text\n");
     ck_assert_int_eq(times_before, 1);
 }
-END_TEST
 
 static void *log_as_rank(void *argument)
 {
@@ -186,7 +179,7 @@ static void check_line(void *context, uint32_t level, const char *line)
     ((size_t *)context)[atoi(rank + 6)]++;
 }
 
-START_TEST(the_rank_is_each_threads_own_and_lines_do_not_mix)
+TEST(the_rank_is_each_threads_own_and_lines_do_not_mix)
 {
     size_t counts[4] = {0};
     int32_t ranks[4] = {0, 1, 2, 3};
@@ -199,9 +192,8 @@ START_TEST(the_rank_is_each_threads_own_and_lines_do_not_mix)
     for (int i = 0; i < 4; i++)
         ck_assert_uint_eq(counts[i], 200);
 }
-END_TEST
 
-START_TEST(options_are_named_as_the_caller_does)
+TEST(options_are_named_as_the_caller_does)
 {
     static const struct {
         const char *scope, *text, *c, *python;
@@ -270,9 +262,8 @@ START_TEST(options_are_named_as_the_caller_does)
     }
     ls_option_words_set(LS_WORDS_COMMAND);
 }
-END_TEST
 
-START_TEST(a_kept_line_and_a_long_one_are_in_the_words_of_the_caller)
+TEST(a_kept_line_and_a_long_one_are_in_the_words_of_the_caller)
 {
     struct lines lines = {0};
     char *kept = NULL, text[5000], expected[12000] = "lockstep: error: a:";
@@ -291,23 +282,4 @@ START_TEST(a_kept_line_and_a_long_one_are_in_the_words_of_the_caller)
     ls_option_words_set(LS_WORDS_COMMAND);
     ck_assert_uint_eq(lines.count, 1);
     ck_assert_str_eq(lines.last, expected);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("log");
-    TCase *tests = tcase_create("log");
-    tcase_add_test(tests, an_error_names_program_rank_and_scope);
-    tcase_add_test(tests, a_thread_can_keep_its_first_error);
-    tcase_add_test(tests, errors_are_counted_and_the_last_one_is_known);
-    tcase_add_test(tests, messages_above_the_level_are_not_written);
-    tcase_add_test(tests, a_message_stays_one_line_and_moves_no_cursor);
-    tcase_add_test(tests, a_long_message_is_whole);
-    tcase_add_test(tests, a_line_on_stderr_ends_with_a_newline_after_the_hook);
-    tcase_add_test(tests, the_rank_is_each_threads_own_and_lines_do_not_mix);
-    tcase_add_test(tests, options_are_named_as_the_caller_does);
-    tcase_add_test(tests, a_kept_line_and_a_long_one_are_in_the_words_of_the_caller);
-    suite_add_tcase(suite, tests);
-    return test_suite_run(suite);
 }

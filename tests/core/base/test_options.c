@@ -36,7 +36,7 @@ static const struct ls_plugin_option table[] = {
     {NULL},
 };
 
-START_TEST(a_name_alone_is_a_specification)
+TEST(a_name_alone_is_a_specification)
 {
     struct ls_spec spec = {0};
     ck_assert_int_eq(ls_spec_parse("--strategy", "ring", &spec), LS_OK);
@@ -48,9 +48,8 @@ START_TEST(a_name_alone_is_a_specification)
     ls_spec_finish(&spec);
     ls_spec_finish(NULL);
 }
-END_TEST
 
-START_TEST(options_follow_a_colon_and_commas)
+TEST(options_follow_a_colon_and_commas)
 {
     struct ls_spec spec = {0};
     ck_assert_int_eq(ls_spec_parse("--x", "ring:groups=2,dir=/a:b/c=d,empty=", &spec), LS_OK);
@@ -61,9 +60,8 @@ START_TEST(options_follow_a_colon_and_commas)
     ck_assert_str_eq(ls_spec_get(&spec, "empty"), "");
     ls_spec_finish(&spec);
 }
-END_TEST
 
-START_TEST(signs_of_the_notation_may_be_part_of_a_name)
+TEST(signs_of_the_notation_may_be_part_of_a_name)
 {
     static const struct {
         const char *text, *value;
@@ -91,7 +89,6 @@ START_TEST(signs_of_the_notation_may_be_part_of_a_name)
     ck_assert_int_eq(ls_spec_parse("--x", "x:a=no, such file", &spec), LS_USAGE);
     ck_assert_ptr_nonnull(strstr(last_line, "written \\,"));
 }
-END_TEST
 
 // Takes all files off option `files` of `text`, and compares them with `expected`, joined by '|'; of a
 // pattern "~" is in front.
@@ -111,7 +108,7 @@ static void expect_files(const char *dir, const char *text, const char *expected
     ls_spec_finish(&spec);
 }
 
-START_TEST(a_file_that_exists_comes_before_a_list_and_a_pattern)
+TEST(a_file_that_exists_comes_before_a_list_and_a_pattern)
 {
     static const char *const names[] = {"a+b", "c[1]", "Doe, J"};
     char folder[] = "options-XXXXXX", expected[256];
@@ -132,9 +129,8 @@ START_TEST(a_file_that_exists_comes_before_a_list_and_a_pattern)
     }
     ck_assert_int_eq(rmdir(folder), 0);
 }
-END_TEST
 
-START_TEST(malformed_specifications_are_usage_errors_and_write_nothing)
+TEST(malformed_specifications_are_usage_errors_and_write_nothing)
 {
     const char *const wrong[] = {
         "",        ":",         ":a=1",          "ring:",      "ring:a",      "ring:,",
@@ -148,9 +144,8 @@ START_TEST(malformed_specifications_are_usage_errors_and_write_nothing)
         ck_assert_ptr_nonnull(strstr(last_line, "--strategy"));
     }
 }
-END_TEST
 
-START_TEST(integers_are_whole_texts_in_range)
+TEST(integers_are_whole_texts_in_range)
 {
     int64_t value = 99;
     ck_assert(ls_parse_integer("0", &value) && value == 0);
@@ -164,9 +159,8 @@ START_TEST(integers_are_whole_texts_in_range)
         ck_assert_msg(!ls_parse_integer(wrong[i], &value), "%s", wrong[i]);
     ck_assert_int_eq(value, 99);
 }
-END_TEST
 
-START_TEST(numbers_are_whole_finite_decimals)
+TEST(numbers_are_whole_finite_decimals)
 {
     double value = 99;
     ck_assert(ls_parse_number("0.001", &value) && value == 0.001);
@@ -181,9 +175,8 @@ START_TEST(numbers_are_whole_finite_decimals)
         ck_assert_msg(!ls_parse_number(wrong[i], &value), "%s", wrong[i]);
     ck_assert(value == 99);
 }
-END_TEST
 
-START_TEST(numbers_do_not_depend_on_the_locale)
+TEST(numbers_do_not_depend_on_the_locale)
 {
     const char *const comma[] = {"de_DE.UTF-8", "de_DE.utf8", "fr_FR.UTF-8"};
     bool set = false;
@@ -194,9 +187,8 @@ START_TEST(numbers_do_not_depend_on_the_locale)
     double value = 0;
     ck_assert(ls_parse_number("0.25", &value) && value == 0.25);
 }
-END_TEST
 
-START_TEST(booleans_have_four_words_each)
+TEST(booleans_have_four_words_each)
 {
     const char *const yes[] = {"on", "true", "yes", "1", "ON", "True"};
     const char *const no[] = {"off", "false", "no", "0", "Off"};
@@ -208,7 +200,6 @@ START_TEST(booleans_have_four_words_each)
     ck_assert(!ls_parse_boolean("", &value) && !ls_parse_boolean("2", &value) &&
               !ls_parse_boolean("o", &value));
 }
-END_TEST
 
 static enum ls_status check_text(const char *text)
 {
@@ -220,7 +211,7 @@ static enum ls_status check_text(const char *text)
     return status;
 }
 
-START_TEST(values_are_checked_against_their_type)
+TEST(values_are_checked_against_their_type)
 {
     quiet();
     ck_assert_int_eq(check_text("x:groups=2,rate=0.5,overlap=off,order=last,note=a b"), LS_OK);
@@ -233,9 +224,8 @@ START_TEST(values_are_checked_against_their_type)
     ck_assert_ptr_nonnull(strstr(last_line, "one of: first, last, middle"));
     ck_assert_int_eq(check_text("x:order="), LS_USAGE);
 }
-END_TEST
 
-START_TEST(an_unknown_option_suggests_the_nearest)
+TEST(an_unknown_option_suggests_the_nearest)
 {
     quiet();
     ck_assert_int_eq(check_text("ring:group=2"), LS_USAGE);
@@ -251,9 +241,8 @@ START_TEST(an_unknown_option_suggests_the_nearest)
     ck_assert_ptr_nonnull(strstr(last_line, "ring has no options"));
     ls_spec_finish(&spec);
 }
-END_TEST
 
-START_TEST(a_hint_is_found_by_any_spelling_of_a_name)
+TEST(a_hint_is_found_by_any_spelling_of_a_name)
 {
     static const struct ls_hint hints[] = {{"Two-Words other", "first", 1},
                                            {"TWOWORDS", "second", 2},
@@ -269,17 +258,15 @@ START_TEST(a_hint_is_found_by_any_spelling_of_a_name)
         ck_assert_ptr_null(ls_hint_find(hints, 3, unknown[i]));
     ck_assert_ptr_null(ls_hint_find(hints, 4, "other"));
 }
-END_TEST
 
-START_TEST(options_are_found_by_their_whole_name)
+TEST(options_are_found_by_their_whole_name)
 {
     ck_assert_ptr_eq(ls_option_find(table, "rate"), &table[1]);
     ck_assert_ptr_null(ls_option_find(table, "rat"));
     ck_assert_ptr_null(ls_option_find(NULL, "rate"));
 }
-END_TEST
 
-START_TEST(the_nearest_name_is_one_slip_away)
+TEST(the_nearest_name_is_one_slip_away)
 {
     const char *const names[] = {"ring", "hierarchical-copy", "central-storage", "mirrored", NULL};
     ck_assert_str_eq(ls_nearest("rign", names), "ring");
@@ -304,35 +291,10 @@ START_TEST(the_nearest_name_is_one_slip_away)
     const char *const none[] = {NULL};
     ck_assert_ptr_null(ls_nearest("ring", none));
 }
-END_TEST
 
-START_TEST(of_two_near_names_the_nearer_wins)
+TEST(of_two_near_names_the_nearer_wins)
 {
     const char *const names[] = {"parameters", "parameter-server", NULL};
     ck_assert_str_eq(ls_nearest("parameter-servr", names), "parameter-server");
     ck_assert_str_eq(ls_nearest("paramters", names), "parameters");
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("options");
-    TCase *tests = tcase_create("options");
-    tcase_add_test(tests, signs_of_the_notation_may_be_part_of_a_name);
-    tcase_add_test(tests, a_file_that_exists_comes_before_a_list_and_a_pattern);
-    tcase_add_test(tests, a_name_alone_is_a_specification);
-    tcase_add_test(tests, options_follow_a_colon_and_commas);
-    tcase_add_test(tests, malformed_specifications_are_usage_errors_and_write_nothing);
-    tcase_add_test(tests, integers_are_whole_texts_in_range);
-    tcase_add_test(tests, numbers_are_whole_finite_decimals);
-    tcase_add_test(tests, numbers_do_not_depend_on_the_locale);
-    tcase_add_test(tests, booleans_have_four_words_each);
-    tcase_add_test(tests, values_are_checked_against_their_type);
-    tcase_add_test(tests, an_unknown_option_suggests_the_nearest);
-    tcase_add_test(tests, a_hint_is_found_by_any_spelling_of_a_name);
-    tcase_add_test(tests, options_are_found_by_their_whole_name);
-    tcase_add_test(tests, the_nearest_name_is_one_slip_away);
-    tcase_add_test(tests, of_two_near_names_the_nearer_wins);
-    suite_add_tcase(suite, tests);
-    return test_suite_run(suite);
 }

@@ -10,7 +10,7 @@
 
 #define DRAWS 200000
 
-START_TEST(a_draw_is_a_function_of_key_and_index)
+TEST(a_draw_is_a_function_of_key_and_index)
 {
     const uint64_t key = ls_random_key(7, 3);
     const uint64_t tenth = ls_random_u64(key, 10);
@@ -20,9 +20,8 @@ START_TEST(a_draw_is_a_function_of_key_and_index)
     ck_assert_uint_ne(ls_random_u64(ls_random_key(7, 4), 10), tenth);
     ck_assert_uint_ne(ls_random_u64(ls_random_key(8, 3), 10), tenth);
 }
-END_TEST
 
-START_TEST(keys_of_texts_differ_in_text_and_seed)
+TEST(keys_of_texts_differ_in_text_and_seed)
 {
     const uint64_t kernel = ls_random_key_text(1, "dense/kernel");
     ck_assert_uint_eq(ls_random_key_text(1, "dense/kernel"), kernel);
@@ -31,19 +30,17 @@ START_TEST(keys_of_texts_differ_in_text_and_seed)
     ck_assert_uint_ne(ls_random_key_text(1, ""), ls_random_key_text(2, ""));
     ck_assert_uint_ne(ls_random_key_text(1, "ab"), ls_random_key_text(1, "ba"));
 }
-END_TEST
 
-START_TEST(related_keys_are_not_shifted_streams)
+TEST(related_keys_are_not_shifted_streams)
 {
     const uint64_t a = ls_random_key(0, 0), b = ls_random_key(0, 1);
     for (uint64_t i = 0; i < 300; i++)
         for (uint64_t j = 0; j < 300; j++)
             ck_assert_uint_ne(ls_random_u64(a, i), ls_random_u64(b, j));
 }
-END_TEST
 
 // Bounds are five standard errors; the draws are fixed, so this is no game of chance.
-START_TEST(uniform_numbers_fill_their_range)
+TEST(uniform_numbers_fill_their_range)
 {
     const uint64_t key = ls_random_key(42, 1);
     double sum = 0, square = 0;
@@ -60,9 +57,8 @@ START_TEST(uniform_numbers_fill_their_range)
     for (int i = 0; i < 10; i++)
         ck_assert_double_eq_tol((double)cells[i] / DRAWS, 0.1, 5 * sqrt(0.09 / DRAWS));
 }
-END_TEST
 
-START_TEST(normal_numbers_have_mean_deviation_and_tails)
+TEST(normal_numbers_have_mean_deviation_and_tails)
 {
     const uint64_t key = ls_random_key(42, 2);
     double sum = 0, square = 0, neighbours = 0, previous = 0;
@@ -82,7 +78,6 @@ START_TEST(normal_numbers_have_mean_deviation_and_tails)
     const double tail = 0.0455002638963584; // erfc(sqrt(2))
     ck_assert_double_eq_tol((double)beyond_two / DRAWS, tail, 5 * sqrt(tail / DRAWS));
 }
-END_TEST
 
 static void assert_permutation(const uint32_t *order, uint64_t count)
 {
@@ -96,7 +91,7 @@ static void assert_permutation(const uint32_t *order, uint64_t count)
     free(seen);
 }
 
-START_TEST(a_permutation_has_each_number_once)
+TEST(a_permutation_has_each_number_once)
 {
     const uint64_t counts[] = {0, 1, 2, 3, 7, 64, 1003, 60000};
     for (size_t i = 0; i < sizeof(counts) / sizeof(*counts); i++) {
@@ -109,9 +104,8 @@ START_TEST(a_permutation_has_each_number_once)
         free(order);
     }
 }
-END_TEST
 
-START_TEST(a_permutation_depends_on_its_key_alone)
+TEST(a_permutation_depends_on_its_key_alone)
 {
     uint32_t a[100], b[100], c[100];
     ls_random_permutation(ls_random_key(1, 1), a, 100);
@@ -120,9 +114,8 @@ START_TEST(a_permutation_depends_on_its_key_alone)
     ck_assert_mem_eq(a, b, sizeof(a));
     ck_assert_mem_ne(a, c, sizeof(a));
 }
-END_TEST
 
-START_TEST(all_orders_of_four_are_equally_likely)
+TEST(all_orders_of_four_are_equally_likely)
 {
     enum { ROUNDS = 24000 };
     uint32_t counts[256] = {0};
@@ -139,21 +132,4 @@ START_TEST(all_orders_of_four_are_equally_likely)
         ck_assert_double_eq_tol(counts[i], ROUNDS / 24.0, 5 * sqrt(ROUNDS / 24.0));
     }
     ck_assert_int_eq(orders, 24);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("random");
-    TCase *tests = tcase_create("random");
-    tcase_add_test(tests, a_draw_is_a_function_of_key_and_index);
-    tcase_add_test(tests, keys_of_texts_differ_in_text_and_seed);
-    tcase_add_test(tests, related_keys_are_not_shifted_streams);
-    tcase_add_test(tests, uniform_numbers_fill_their_range);
-    tcase_add_test(tests, normal_numbers_have_mean_deviation_and_tails);
-    tcase_add_test(tests, a_permutation_has_each_number_once);
-    tcase_add_test(tests, a_permutation_depends_on_its_key_alone);
-    tcase_add_test(tests, all_orders_of_four_are_equally_likely);
-    suite_add_tcase(suite, tests);
-    return test_suite_run(suite);
 }

@@ -26,7 +26,7 @@ static bool is_inside(const void *memory)
            (const char *)memory < (const char *)segment.base + segment.bytes;
 }
 
-START_TEST(memory_is_ordinary_until_the_segment_is_opened)
+TEST(memory_is_ordinary_until_the_segment_is_opened)
 {
     struct ls_segment segment;
     ck_assert(!ls_segment_get(&segment));
@@ -39,9 +39,8 @@ START_TEST(memory_is_ordinary_until_the_segment_is_opened)
     ls_segment_free(before);
     ls_segment_free(NULL);
 }
-END_TEST
 
-START_TEST(what_is_written_is_in_the_file_which_cannot_be_cut_off)
+TEST(what_is_written_is_in_the_file_which_cannot_be_cut_off)
 {
     struct ls_segment segment;
     ck_assert_int_eq(ls_segment_open(), LS_OK);
@@ -60,9 +59,8 @@ START_TEST(what_is_written_is_in_the_file_which_cannot_be_cut_off)
     ck_assert_int_eq(other[memory - (char *)segment.base], 0); // its pages were given back
     munmap(other, segment.bytes);
 }
-END_TEST
 
-START_TEST(small_blocks_and_other_alignments_are_served_too)
+TEST(small_blocks_and_other_alignments_are_served_too)
 {
     ck_assert_int_eq(ls_segment_open(), LS_OK);
     void *small = ls_segment_allocate(LS_SEGMENT_LEAST_BYTES - 1, 128);
@@ -76,11 +74,10 @@ START_TEST(small_blocks_and_other_alignments_are_served_too)
     ls_segment_free(small);
     ls_segment_free(wide);
 }
-END_TEST
 
 // Blocks of random sizes come and go; none ever touches another, and the room of those that went is used again: in all, more is
 // allocated than the segment has.
-START_TEST(blocks_do_not_overlap_and_are_used_again)
+TEST(blocks_do_not_overlap_and_are_used_again)
 {
     unsigned char *blocks[BLOCKS] = {NULL};
     size_t sizes[BLOCKS] = {0};
@@ -110,10 +107,9 @@ START_TEST(blocks_do_not_overlap_and_are_used_again)
         ls_segment_free(large);
     }
 }
-END_TEST
 
 // A child shares the pages: what it allocates must not be memory of its parent, and what it frees not be taken from it.
-START_TEST(a_child_leaves_the_memory_of_its_parent_alone)
+TEST(a_child_leaves_the_memory_of_its_parent_alone)
 {
     struct ls_segment segment;
     int status = -1;
@@ -135,7 +131,6 @@ START_TEST(a_child_leaves_the_memory_of_its_parent_alone)
     ck_assert(is_inside(before));
     ls_segment_free(before);
 }
-END_TEST
 
 static void limit_files(uint64_t bytes)
 {
@@ -146,7 +141,7 @@ static void limit_files(uint64_t bytes)
 }
 
 // Beyond the limit the system would end the process.
-START_TEST(a_limit_of_file_sizes_is_kept)
+TEST(a_limit_of_file_sizes_is_kept)
 {
     struct ls_segment segment;
     limit_files(UINT64_C(3) << 30);
@@ -154,9 +149,8 @@ START_TEST(a_limit_of_file_sizes_is_kept)
     ck_assert(ls_segment_get(&segment));
     ck_assert_uint_eq(segment.bytes, UINT64_C(2) << 30);
 }
-END_TEST
 
-START_TEST(without_room_for_a_segment_all_memory_is_ordinary)
+TEST(without_room_for_a_segment_all_memory_is_ordinary)
 {
     struct ls_segment segment;
     limit_files(4096);
@@ -165,20 +159,4 @@ START_TEST(without_room_for_a_segment_all_memory_is_ordinary)
     void *memory = ls_segment_allocate(100000, 64);
     ck_assert_ptr_nonnull(memory);
     ls_segment_free(memory);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("core/base/shared_memory");
-    TCase *test_case = tcase_create("all");
-    tcase_add_test(test_case, memory_is_ordinary_until_the_segment_is_opened);
-    tcase_add_test(test_case, what_is_written_is_in_the_file_which_cannot_be_cut_off);
-    tcase_add_test(test_case, small_blocks_and_other_alignments_are_served_too);
-    tcase_add_test(test_case, blocks_do_not_overlap_and_are_used_again);
-    tcase_add_test(test_case, a_child_leaves_the_memory_of_its_parent_alone);
-    tcase_add_test(test_case, a_limit_of_file_sizes_is_kept);
-    tcase_add_test(test_case, without_room_for_a_segment_all_memory_is_ordinary);
-    suite_add_tcase(suite, test_case);
-    return test_suite_run(suite);
 }

@@ -34,8 +34,3 @@ TEST(texts_differ)
         for (size_t j = 0; j < i; j++)
             ck_assert_str_ne(ls_status_text(all[i]), ls_status_text(all[j]));
 }
-
-int main(void)
-{
-    return test_suite_run(suite_create("status"));
-}

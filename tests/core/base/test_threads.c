@@ -30,7 +30,7 @@ static void *read_mask(void *argument)
     return argument;
 }
 
-START_TEST(a_thread_starts_with_all_signals_blocked)
+TEST(a_thread_starts_with_all_signals_blocked)
 {
     sigset_t before, after, inside;
     pthread_sigmask(SIG_BLOCK, NULL, &before);
@@ -46,7 +46,6 @@ START_TEST(a_thread_starts_with_all_signals_blocked)
     pthread_sigmask(SIG_BLOCK, NULL, &after);
     ck_assert_int_eq(sigismember(&after, SIGINT), sigismember(&before, SIGINT));
 }
-END_TEST
 
 // A denormal result of normal operands, and a normal result of a denormal operand.
 struct denormals {
@@ -76,7 +75,7 @@ static void *compute_twice(void *out)
     return NULL;
 }
 
-START_TEST(denormals_are_zero_in_our_threads_and_in_no_others)
+TEST(denormals_are_zero_in_our_threads_and_in_no_others)
 {
     struct denormals found[2] = {{1, 1}, {1, 1}};
     pthread_t thread;
@@ -89,9 +88,8 @@ START_TEST(denormals_are_zero_in_our_threads_and_in_no_others)
     const struct denormals here = compute_denormals();
     ck_assert(here.result > 0.0f && here.operand > 0.0f);
 }
-END_TEST
 
-START_TEST(cores_are_those_of_the_affinity_mask)
+TEST(cores_are_those_of_the_affinity_mask)
 {
     cpu_set_t before, one;
     ck_assert_int_eq(sched_getaffinity(0, sizeof(before), &before), 0);
@@ -105,7 +103,6 @@ START_TEST(cores_are_those_of_the_affinity_mask)
     ck_assert_int_eq(sched_setaffinity(0, sizeof(one), &one), 0);
     ck_assert_uint_eq(ls_core_count(), 1);
 }
-END_TEST
 
 // A file of a machine below the current folder.
 static void write_file(const char *path, const char *text)
@@ -127,7 +124,7 @@ static void write_file(const char *path, const char *text)
     "31 25 0:27 " root " /sys/fs/cgroup/cpu,cpu\\040acct rw - cgroup cgroup rw,cpu,cpuacct\n"
 #define CPU_1 "m/sys/fs/cgroup/cpu,cpu acct/"
 
-START_TEST(quotas_of_control_groups_are_processors)
+TEST(quotas_of_control_groups_are_processors)
 {
     static const struct {
         const char *groups, *mounts, *files[6]; // path and text of each
@@ -178,7 +175,6 @@ START_TEST(quotas_of_control_groups_are_processors)
     ck_assert_int_eq(chdir(".."), 0);
     ck_assert_int_eq(rmdir(folder), 0);
 }
-END_TEST
 
 #define SECOND UINT64_C(1000000000)
 
@@ -202,7 +198,7 @@ static bool is_set(const uint32_t *word)
     return __atomic_load_n(word, __ATOMIC_ACQUIRE) != 0;
 }
 
-START_TEST(a_waiter_is_woken_by_another_thread)
+TEST(a_waiter_is_woken_by_another_thread)
 {
     uint32_t word = 0;
     pthread_t thread;
@@ -212,9 +208,8 @@ START_TEST(a_waiter_is_woken_by_another_thread)
     ck_assert_uint_eq(word, 1);
     pthread_join(thread, NULL);
 }
-END_TEST
 
-START_TEST(a_waiter_is_woken_by_another_process)
+TEST(a_waiter_is_woken_by_another_process)
 {
     uint32_t *word = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     ck_assert_ptr_ne(word, MAP_FAILED);
@@ -230,9 +225,8 @@ START_TEST(a_waiter_is_woken_by_another_process)
     ck_assert_int_eq(waitpid(child, &status, 0), child);
     ck_assert_int_eq(status, 0);
 }
-END_TEST
 
-START_TEST(a_wait_ends_when_the_word_differs_or_the_time_is_over)
+TEST(a_wait_ends_when_the_word_differs_or_the_time_is_over)
 {
     uint32_t word = 5;
     ls_wait_word(&word, 4, 3600 * SECOND); // differs already
@@ -245,9 +239,8 @@ START_TEST(a_wait_ends_when_the_word_differs_or_the_time_is_over)
     word = 6;
     ls_wait_word(&word, 5, UINT64_MAX);
 }
-END_TEST
 
-START_TEST(peak_memory_counts_what_was_touched)
+TEST(peak_memory_counts_what_was_touched)
 {
     const uint64_t before = ls_peak_rss_bytes(), bytes = 64 << 20;
     ck_assert_uint_gt(before, 0);
@@ -259,7 +252,6 @@ START_TEST(peak_memory_counts_what_was_touched)
     ck_assert_int_eq(last, 1);
     ck_assert_uint_ge(ls_peak_rss_bytes(), before + bytes / 2);
 }
-END_TEST
 
 struct pinned {
     uint32_t rank;
@@ -276,7 +268,7 @@ static void *pin_rank(void *argument)
 }
 
 // Ranks 0 and 2 share a host, as do 1 and 3: wherever their processes are, they take two cores.
-START_TEST(ranks_of_a_host_take_a_core_each)
+TEST(ranks_of_a_host_take_a_core_each)
 {
     struct pinned ranks[4];
     const bool pins = ls_core_count() >= 2;
@@ -291,7 +283,6 @@ START_TEST(ranks_of_a_host_take_a_core_each)
     ck_assert(!pins || ranks[1].core != ranks[3].core);
     ck_assert(!pins || ranks[0].core == ranks[1].core);
 }
-END_TEST
 
 static void *pin_too_many(void *argument)
 {
@@ -301,7 +292,7 @@ static void *pin_too_many(void *argument)
     return ls_core_count() == before ? argument : NULL;
 }
 
-START_TEST(ranks_that_outnumber_the_cores_are_not_pinned)
+TEST(ranks_that_outnumber_the_cores_are_not_pinned)
 {
     int mark = 0;
     pthread_t thread;
@@ -309,23 +300,4 @@ START_TEST(ranks_that_outnumber_the_cores_are_not_pinned)
     ck_assert_int_eq(pthread_create(&thread, NULL, pin_too_many, &mark), 0);
     pthread_join(thread, &same);
     ck_assert_ptr_nonnull(same);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("threads");
-    TCase *tests = tcase_create("threads");
-    tcase_add_test(tests, a_thread_starts_with_all_signals_blocked);
-    tcase_add_test(tests, denormals_are_zero_in_our_threads_and_in_no_others);
-    tcase_add_test(tests, cores_are_those_of_the_affinity_mask);
-    tcase_add_test(tests, quotas_of_control_groups_are_processors);
-    tcase_add_test(tests, ranks_of_a_host_take_a_core_each);
-    tcase_add_test(tests, ranks_that_outnumber_the_cores_are_not_pinned);
-    tcase_add_test(tests, a_waiter_is_woken_by_another_thread);
-    tcase_add_test(tests, a_waiter_is_woken_by_another_process);
-    tcase_add_test(tests, a_wait_ends_when_the_word_differs_or_the_time_is_over);
-    tcase_add_test(tests, peak_memory_counts_what_was_touched);
-    suite_add_tcase(suite, tests);
-    return test_suite_run(suite);
 }

@@ -126,7 +126,7 @@ static void run_workers(struct worker *workers, uint32_t count)
 
 // ---- Tests ----
 
-START_TEST(without_a_recording_every_call_is_without_effect)
+TEST(without_a_recording_every_call_is_without_effect)
 {
     ck_assert(!ls_trace_on());
     ls_trace_begin(&outer, 1);
@@ -145,9 +145,8 @@ START_TEST(without_a_recording_every_call_is_without_effect)
     ls_trace_destroy(NULL);
     ck_assert(!ls_trace_on());
 }
-END_TEST
 
-START_TEST(messages_are_recorded_unless_somebody_says_no)
+TEST(messages_are_recorded_unless_somebody_says_no)
 {
     struct ls_trace *trace = NULL;
     ck_assert(!ls_trace_has_messages());
@@ -158,9 +157,8 @@ START_TEST(messages_are_recorded_unless_somebody_says_no)
         ls_trace_destroy(trace);
     }
 }
-END_TEST
 
-START_TEST(slices_keep_label_number_and_times)
+TEST(slices_keep_label_number_and_times)
 {
     struct ls_trace *trace = create(&(struct ls_trace_options){0});
     ck_assert(ls_trace_on());
@@ -185,9 +183,8 @@ START_TEST(slices_keep_label_number_and_times)
     ls_trace_destroy(trace);
     ck_assert(!ls_trace_on());
 }
-END_TEST
 
-START_TEST(a_slice_without_its_end_is_shown_up_to_the_last_time_and_marked)
+TEST(a_slice_without_its_end_is_shown_up_to_the_last_time_and_marked)
 {
     struct ls_trace *trace = create(&(struct ls_trace_options){0});
     ls_trace_begin(&outer, 0);
@@ -201,9 +198,8 @@ START_TEST(a_slice_without_its_end_is_shown_up_to_the_last_time_and_marked)
     free(seen);
     ls_trace_destroy(trace);
 }
-END_TEST
 
-START_TEST(ends_without_a_begin_and_slices_too_deep_do_no_harm)
+TEST(ends_without_a_begin_and_slices_too_deep_do_no_harm)
 {
     struct ls_trace *trace = create(&(struct ls_trace_options){0});
     ls_trace_end();
@@ -223,9 +219,8 @@ START_TEST(ends_without_a_begin_and_slices_too_deep_do_no_harm)
     free(seen);
     ls_trace_destroy(trace);
 }
-END_TEST
 
-START_TEST(each_thread_has_a_track_in_the_process_it_moved_to)
+TEST(each_thread_has_a_track_in_the_process_it_moved_to)
 {
     struct ls_trace *trace = create(&(struct ls_trace_options){.steppers = 3});
     struct worker workers[3] = {{0, 1, 5, 2}, {1, 1, 5, 2}, {2, 1, 5, 2}};
@@ -246,7 +241,6 @@ START_TEST(each_thread_has_a_track_in_the_process_it_moved_to)
     free(seen);
     ls_trace_destroy(trace);
 }
-END_TEST
 
 static void *note_once(void *argument)
 {
@@ -255,7 +249,7 @@ static void *note_once(void *argument)
     return argument;
 }
 
-START_TEST(a_thread_that_ended_leaves_its_track_to_the_next_of_its_name)
+TEST(a_thread_that_ended_leaves_its_track_to_the_next_of_its_name)
 {
     struct ls_trace *trace = create(&(struct ls_trace_options){.steppers = 1});
     for (uint32_t i = 0; i < 5; i++) {
@@ -269,7 +263,6 @@ START_TEST(a_thread_that_ended_leaves_its_track_to_the_next_of_its_name)
     free(seen);
     ls_trace_destroy(trace);
 }
-END_TEST
 
 // Only these steps, and main no longer than the workers.
 static void check_window(const struct seen *seen, uint64_t first, uint64_t last)
@@ -292,7 +285,7 @@ static void check_window(const struct seen *seen, uint64_t first, uint64_t last)
     }
 }
 
-START_TEST(a_window_of_steps_is_held_and_nothing_else)
+TEST(a_window_of_steps_is_held_and_nothing_else)
 {
     const struct ls_trace_options options = {.first_step = 11, .last_step = 20, .steppers = 2};
     struct ls_trace *trace = create(&options);
@@ -313,9 +306,8 @@ START_TEST(a_window_of_steps_is_held_and_nothing_else)
     free(seen);
     ls_trace_destroy(trace);
 }
-END_TEST
 
-START_TEST(a_window_behind_the_run_holds_nothing)
+TEST(a_window_behind_the_run_holds_nothing)
 {
     const struct ls_trace_options options = {.first_step = 100, .last_step = 200, .steppers = 1};
     struct ls_trace *trace = create(&options);
@@ -330,9 +322,8 @@ START_TEST(a_window_behind_the_run_holds_nothing)
     free(seen);
     ls_trace_destroy(trace);
 }
-END_TEST
 
-START_TEST(when_the_slices_are_used_up_the_first_steps_are_kept_whole)
+TEST(when_the_slices_are_used_up_the_first_steps_are_kept_whole)
 {
     const struct ls_trace_options options = {.most_spans = 4000, .steppers = 2};
     struct ls_trace *trace = create(&options);
@@ -353,9 +344,8 @@ START_TEST(when_the_slices_are_used_up_the_first_steps_are_kept_whole)
     free(seen);
     ls_trace_destroy(trace);
 }
-END_TEST
 
-START_TEST(without_room_for_a_step_there_is_none)
+TEST(without_room_for_a_step_there_is_none)
 {
     const struct ls_trace_options options = {.most_spans = 1, .steppers = 1};
     struct ls_trace *trace = create(&options);
@@ -369,7 +359,6 @@ START_TEST(without_room_for_a_step_there_is_none)
     free(seen);
     ls_trace_destroy(trace);
 }
-END_TEST
 
 static void *overlap(void *argument)
 {
@@ -384,7 +373,7 @@ static void *overlap(void *argument)
     return argument;
 }
 
-START_TEST(slices_that_overlap_are_drawn_on_tracks_of_their_own)
+TEST(slices_that_overlap_are_drawn_on_tracks_of_their_own)
 {
     struct ls_trace *trace = create(&(struct ls_trace_options){.steppers = 1});
     pthread_t thread;
@@ -401,9 +390,8 @@ START_TEST(slices_that_overlap_are_drawn_on_tracks_of_their_own)
     free(seen);
     ls_trace_destroy(trace);
 }
-END_TEST
 
-START_TEST(a_kept_label_outlives_its_texts)
+TEST(a_kept_label_outlives_its_texts)
 {
     struct ls_trace *trace = create(&(struct ls_trace_options){0});
     char name[16] = "dense", text[16] = "sgemm";
@@ -424,9 +412,8 @@ START_TEST(a_kept_label_outlives_its_texts)
     ck_assert_uint_eq(kept->details[1].number, 12);
     ls_trace_destroy(trace);
 }
-END_TEST
 
-START_TEST(a_recording_within_a_recording_has_the_thread_for_its_time)
+TEST(a_recording_within_a_recording_has_the_thread_for_its_time)
 {
     struct ls_trace *first = create(&(struct ls_trace_options){0});
     struct ls_trace *second = create(&(struct ls_trace_options){0});
@@ -442,7 +429,6 @@ START_TEST(a_recording_within_a_recording_has_the_thread_for_its_time)
     free(seen);
     ls_trace_destroy(first);
 }
-END_TEST
 
 static void *record_until_told(void *argument)
 {
@@ -454,7 +440,7 @@ static void *record_until_told(void *argument)
     return NULL;
 }
 
-START_TEST(a_thread_that_still_records_is_left_out_and_does_no_harm)
+TEST(a_thread_that_still_records_is_left_out_and_does_no_harm)
 {
     struct ls_trace *trace = create(&(struct ls_trace_options){.steppers = 1});
     uint32_t told = 0;
@@ -467,28 +453,4 @@ START_TEST(a_thread_that_still_records_is_left_out_and_does_no_harm)
     ls_trace_destroy(trace);
     __atomic_store_n(&told, 1, __ATOMIC_RELEASE);
     ck_assert_int_eq(pthread_join(thread, NULL), 0);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("trace");
-    TCase *tests = tcase_create("trace");
-    tcase_add_test(tests, without_a_recording_every_call_is_without_effect);
-    tcase_add_test(tests, messages_are_recorded_unless_somebody_says_no);
-    tcase_add_test(tests, slices_keep_label_number_and_times);
-    tcase_add_test(tests, a_slice_without_its_end_is_shown_up_to_the_last_time_and_marked);
-    tcase_add_test(tests, ends_without_a_begin_and_slices_too_deep_do_no_harm);
-    tcase_add_test(tests, each_thread_has_a_track_in_the_process_it_moved_to);
-    tcase_add_test(tests, a_thread_that_ended_leaves_its_track_to_the_next_of_its_name);
-    tcase_add_test(tests, a_window_of_steps_is_held_and_nothing_else);
-    tcase_add_test(tests, a_window_behind_the_run_holds_nothing);
-    tcase_add_test(tests, when_the_slices_are_used_up_the_first_steps_are_kept_whole);
-    tcase_add_test(tests, without_room_for_a_step_there_is_none);
-    tcase_add_test(tests, slices_that_overlap_are_drawn_on_tracks_of_their_own);
-    tcase_add_test(tests, a_kept_label_outlives_its_texts);
-    tcase_add_test(tests, a_recording_within_a_recording_has_the_thread_for_its_time);
-    tcase_add_test(tests, a_thread_that_still_records_is_left_out_and_does_no_harm);
-    suite_add_tcase(suite, tests);
-    return test_suite_run(suite);
 }

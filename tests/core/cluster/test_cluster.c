@@ -5,7 +5,7 @@
 
 #include <check.h>
 
-START_TEST(a_worker_alone_has_all_ranks)
+TEST(a_worker_alone_has_all_ranks)
 {
     struct ls_cluster *cluster = NULL;
     ck_assert_int_eq(ls_cluster_open_alone(3, &cluster), LS_OK);
@@ -18,9 +18,8 @@ START_TEST(a_worker_alone_has_all_ranks)
         ck_assert_uint_eq(ls_cluster_hosts(cluster)[rank], 0);
     ls_cluster_close(cluster);
 }
-END_TEST
 
-START_TEST(gather_returns_what_each_rank_has_in_rank_order)
+TEST(gather_returns_what_each_rank_has_in_rank_order)
 {
     struct ls_cluster *cluster = NULL;
     const uint64_t mine[4] = {11, 22, 33, 44};
@@ -31,21 +30,8 @@ START_TEST(gather_returns_what_each_rank_has_in_rank_order)
         ck_assert_uint_eq(all[rank], mine[rank]);
     ls_cluster_close(cluster);
 }
-END_TEST
 
-START_TEST(close_takes_null)
+TEST(close_takes_null)
 {
     ls_cluster_close(NULL);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("cluster");
-    TCase *cases = tcase_create("cluster");
-    tcase_add_test(cases, a_worker_alone_has_all_ranks);
-    tcase_add_test(cases, gather_returns_what_each_rank_has_in_rank_order);
-    tcase_add_test(cases, close_takes_null);
-    suite_add_tcase(suite, cases);
-    return test_suite_run(suite);
 }

@@ -126,16 +126,4 @@ static inline void test_run_ranks(struct test_collective *test, void (*body)(str
         pthread_join(ranks[i].thread, NULL);
 }
 
-static inline int test_main(const char *name, void (*add)(TCase *test_case), int needs_transport)
-{
-    if (needs_transport && !test_plugin_open("transport-local"))
-        return TEST_SKIPPED;
-    Suite *suite = suite_create(name);
-    TCase *test_case = tcase_create("all");
-    tcase_set_timeout(test_case, 300);
-    add(test_case);
-    suite_add_tcase(suite, test_case);
-    return test_suite_run(suite);
-}
-
 #endif

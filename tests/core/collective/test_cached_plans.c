@@ -100,7 +100,7 @@ static void *sum_of_many_sizes(void *argument)
     return NULL;
 }
 
-START_TEST(any_buffer_of_any_size_is_summed)
+LOOP_TEST(any_buffer_of_any_size_is_summed, 0, 2)
 {
     static const char *const names[] = {"collective-ring", "collective-tree"};
     open_all(names[_i]);
@@ -109,7 +109,6 @@ START_TEST(any_buffer_of_any_size_is_summed)
         ck_assert_uint_eq(communicators[i]->cached_count, LS_CACHED_PLANS); // and no more
     ls_communicators_close(communicators, RANKS);
 }
-END_TEST
 
 // As many as a rank may have under way; all of one size, so each needs a plan of its own.
 static void *many_at_once(void *argument)
@@ -137,13 +136,12 @@ static void *many_at_once(void *argument)
     return NULL;
 }
 
-START_TEST(several_are_under_way_at_once)
+TEST(several_are_under_way_at_once)
 {
     open_all("collective-ring");
     run_all(many_at_once);
     ls_communicators_close(communicators, RANKS);
 }
-END_TEST
 
 static void *other_operations(void *argument)
 {
@@ -176,22 +174,17 @@ static void *other_operations(void *argument)
     return NULL;
 }
 
-START_TEST(other_operations_types_and_means_are_done_too)
+TEST(other_operations_types_and_means_are_done_too)
 {
     open_all("collective-ring");
     run_all(other_operations);
     ls_communicators_close(communicators, RANKS);
 }
-END_TEST
 
-static void add(TCase *test_case)
-{
-    tcase_add_loop_test(test_case, any_buffer_of_any_size_is_summed, 0, 2);
-    tcase_add_test(test_case, several_are_under_way_at_once);
-    tcase_add_test(test_case, other_operations_types_and_means_are_done_too);
-}
+TEST_SECONDS(300);
 
 int main(void)
 {
-    return test_main("core/collective/cached_plans", add, 1);
+    return test_plugin_open("transport-local") ? test_suite_run("core/collective/cached_plans")
+                                               : TEST_SKIPPED;
 }

@@ -76,7 +76,7 @@ static void run_once(struct test_rank *rank)
     ls_collective_plan_destroy(plan);
 }
 
-START_TEST(bytes_rounds_and_times_are_told)
+TEST(bytes_rounds_and_times_are_told)
 {
     struct test_collective test;
     test_collective_open(&test, star, 3, 0, 0);
@@ -93,9 +93,8 @@ START_TEST(bytes_rounds_and_times_are_told)
         ck_assert_uint_eq(seen[rank].times[1].exposed_ns, 0);
     }
 }
-END_TEST
 
-START_TEST(ranks_of_other_processes_need_an_exchange)
+TEST(ranks_of_other_processes_need_an_exchange)
 {
     static const struct ls_collective_interface interface = {.struct_size = sizeof(interface),
                                                              .operations = 1u << LS_ALL_REDUCE,
@@ -121,7 +120,6 @@ START_TEST(ranks_of_other_processes_need_an_exchange)
     ck_assert_ptr_null(communicators[0]);
     free(error);
 }
-END_TEST
 
 // A transport that loses its peer while it waits. `aborts`: the communicator that the watch of
 // processes ends first.
@@ -182,7 +180,7 @@ static int32_t exchange_with_itself(void *context, const void *own, uint64_t byt
 
 // The cluster names the process. A plugin that passes the status on is not blamed for giving no
 // reason.
-START_TEST(a_lost_process_is_a_reason_and_no_line)
+TEST(a_lost_process_is_a_reason_and_no_line)
 {
     static const struct ls_collective_interface interface = {.struct_size = sizeof(interface),
                                                              .operations = 1u << LS_ALL_REDUCE,
@@ -230,9 +228,8 @@ START_TEST(a_lost_process_is_a_reason_and_no_line)
         ls_communicators_close(&lost_one, 1);
     }
 }
-END_TEST
 
-START_TEST(a_world_of_one_needs_nothing)
+TEST(a_world_of_one_needs_nothing)
 {
     static struct ls_collective_interface interface = {.struct_size = sizeof(interface),
                                                        .operations = 1u << LS_ALL_REDUCE,
@@ -259,9 +256,8 @@ START_TEST(a_world_of_one_needs_nothing)
     ck_assert(data[0] == 1 && data[1] == 2 && data[2] == 3);
     ls_communicators_close(&communicator, 1);
 }
-END_TEST
 
-START_TEST(an_absent_rank_is_named_with_the_call_and_the_time)
+TEST(an_absent_rank_is_named_with_the_call_and_the_time)
 {
     struct test_collective test;
     test_collective_open(&test, star, 4, 0, UINT64_C(200000000));
@@ -287,7 +283,6 @@ START_TEST(an_absent_rank_is_named_with_the_call_and_the_time)
                   "%s", test_log.text);
     ck_assert(waited && atof(waited + strlen("waited ")) >= 0.2); // longer where cores are busy
 }
-END_TEST
 
 // Rank 1's schedule receives what nobody sends.
 static int32_t unmatched(const struct ls_collective_call *call, struct ls_schedule *schedule)
@@ -297,7 +292,7 @@ static int32_t unmatched(const struct ls_collective_call *call, struct ls_schedu
     return LS_OK;
 }
 
-START_TEST(a_peer_that_is_there_but_does_not_send_is_named)
+TEST(a_peer_that_is_there_but_does_not_send_is_named)
 {
     struct test_collective test;
     test_collective_open(&test, unmatched, 2, 0, UINT64_C(100000000));
@@ -311,7 +306,6 @@ START_TEST(a_peer_that_is_there_but_does_not_send_is_named)
                       strstr(test_log.text, "not finished its part"),
                   "%s", test_log.text);
 }
-END_TEST
 
 // Both sides make the same call, but their messages differ in size.
 static int32_t sizes_differ(const struct ls_collective_call *call, struct ls_schedule *schedule)
@@ -323,7 +317,7 @@ static int32_t sizes_differ(const struct ls_collective_call *call, struct ls_sch
     return LS_OK;
 }
 
-START_TEST(messages_of_different_sizes_blame_the_collective)
+TEST(messages_of_different_sizes_blame_the_collective)
 {
     struct test_collective test;
     test_collective_open(&test, sizes_differ, 2, 0, 0);
@@ -338,9 +332,8 @@ START_TEST(messages_of_different_sizes_blame_the_collective)
                "rank 1 and rank 0 disagree on their messages; collective test is wrong") != NULL,
         "%s", test_log.text);
 }
-END_TEST
 
-START_TEST(requests_that_do_not_fit_are_refused)
+TEST(requests_that_do_not_fit_are_refused)
 {
     struct test_collective test;
     struct ls_collective_plan *plan = NULL;
@@ -384,9 +377,8 @@ START_TEST(requests_that_do_not_fit_are_refused)
     ls_log_set_writer(NULL, NULL);
     test_collective_close(&test);
 }
-END_TEST
 
-START_TEST(a_plan_is_not_started_twice)
+TEST(a_plan_is_not_started_twice)
 {
     struct test_collective test;
     struct ls_collective_plan *plan = NULL;
@@ -412,9 +404,8 @@ START_TEST(a_plan_is_not_started_twice)
     ls_collective_plan_destroy(other);
     test_collective_close(&test);
 }
-END_TEST
 
-START_TEST(the_recorder_keeps_the_last_calls)
+TEST(the_recorder_keeps_the_last_calls)
 {
     static struct ls_flight_recorder recorder;
     struct ls_call_signature signature = {.operation = LS_BROADCAST,
@@ -461,9 +452,8 @@ START_TEST(the_recorder_keeps_the_last_calls)
     ck_assert_str_eq(ls_call_signature_text(&found, text, sizeof(text)),
                      "reduce (mean, root 2) of 7 int64");
 }
-END_TEST
 
-START_TEST(only_ranks_of_this_process_can_be_asked)
+TEST(only_ranks_of_this_process_can_be_asked)
 {
     static struct ls_flight_recorder recorders[2]; // of ranks 4 and 5 of 8
     const struct ls_communicator_group group = {
@@ -482,9 +472,8 @@ START_TEST(only_ranks_of_this_process_can_be_asked)
     ck_assert(ls_call_signature_equal(&found, &called));
     ck_assert_int_eq(ls_ask_state(&group, 5, 1), LS_RANK_ABSENT);
 }
-END_TEST
 
-START_TEST(signatures_differ_in_whatever_must_be_equal)
+TEST(signatures_differ_in_whatever_must_be_equal)
 {
     const struct ls_call_signature one = {
         .operation = LS_REDUCE, .dtype = LS_F32, .reduction = LS_SUM, .root = 1, .count = 5};
@@ -501,25 +490,11 @@ START_TEST(signatures_differ_in_whatever_must_be_equal)
         ck_assert_uint_ne(ls_call_signature_hash(&one, 1), ls_call_signature_hash(&others[i], 1));
     }
 }
-END_TEST
 
-static void add_tests(TCase *test_case)
-{
-    tcase_add_test(test_case, bytes_rounds_and_times_are_told);
-    tcase_add_test(test_case, ranks_of_other_processes_need_an_exchange);
-    tcase_add_test(test_case, a_lost_process_is_a_reason_and_no_line);
-    tcase_add_test(test_case, a_world_of_one_needs_nothing);
-    tcase_add_test(test_case, an_absent_rank_is_named_with_the_call_and_the_time);
-    tcase_add_test(test_case, a_peer_that_is_there_but_does_not_send_is_named);
-    tcase_add_test(test_case, messages_of_different_sizes_blame_the_collective);
-    tcase_add_test(test_case, requests_that_do_not_fit_are_refused);
-    tcase_add_test(test_case, a_plan_is_not_started_twice);
-    tcase_add_test(test_case, the_recorder_keeps_the_last_calls);
-    tcase_add_test(test_case, only_ranks_of_this_process_can_be_asked);
-    tcase_add_test(test_case, signatures_differ_in_whatever_must_be_equal);
-}
+TEST_SECONDS(300);
 
 int main(void)
 {
-    return test_main("core/collective/communicator", add_tests, 1);
+    return test_plugin_open("transport-local") ? test_suite_run("core/collective/communicator")
+                                               : TEST_SKIPPED;
 }

@@ -123,7 +123,7 @@ static void run(uint32_t count)
     ls_communicators_close(communicators, RANKS);
 }
 
-START_TEST(buffers_that_are_handles_get_the_sum)
+LOOP_TEST(buffers_that_are_handles_get_the_sum, 0, 5)
 {
     static const uint32_t counts[] = {0, 1, 2, 7, MOST};
     const uint32_t count = counts[_i];
@@ -141,9 +141,8 @@ START_TEST(buffers_that_are_handles_get_the_sum)
                       RANKS * (value(0, i) + value(1, i) + value(2, i)));
     }
 }
-END_TEST
 
-START_TEST(a_copy_that_fails_ends_all_ranks)
+TEST(a_copy_that_fails_ends_all_ranks)
 {
     memset(opened, 0, sizeof(opened));
     opened[1].device.broken = true;
@@ -153,9 +152,8 @@ START_TEST(a_copy_that_fails_ends_all_ranks)
     for (uint32_t rank = 0; rank < RANKS; rank++)
         ck_assert_int_ne(ranks[rank].status, LS_OK);
 }
-END_TEST
 
-START_TEST(only_schedules_work_on_copies)
+TEST(only_schedules_work_on_copies)
 {
     const struct ls_plugin *ring = test_plugin_open("collective-ring");
     static const struct ls_collective_interface native = {.struct_size = sizeof(native)};
@@ -166,16 +164,10 @@ START_TEST(only_schedules_work_on_copies)
     ck_assert_uint_eq(ls_collective_memory(&native, LS_MEMORY_OPAQUE), LS_MEMORY_OPAQUE);
     ck_assert_uint_eq(ls_collective_memory(NULL, LS_MEMORY_OPAQUE), LS_MEMORY_OPAQUE);
 }
-END_TEST
 
-static void add_tests(TCase *test_case)
-{
-    tcase_add_loop_test(test_case, buffers_that_are_handles_get_the_sum, 0, 5);
-    tcase_add_test(test_case, a_copy_that_fails_ends_all_ranks);
-    tcase_add_test(test_case, only_schedules_work_on_copies);
-}
+TEST_SECONDS(300);
 
 int main(void)
 {
-    return test_main("copies", add_tests, 1);
+    return test_plugin_open("transport-local") ? test_suite_run("copies") : TEST_SKIPPED;
 }

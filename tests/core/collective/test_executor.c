@@ -248,12 +248,11 @@ static int32_t forward_then_overwrite(const struct ls_collective_call *call,
     return LS_OK;
 }
 
-START_TEST(a_range_is_forwarded_before_it_is_overwritten)
+TEST(a_range_is_forwarded_before_it_is_overwritten)
 {
     check_with_every_rank_late(forward_then_overwrite, 2);
     check_with_every_rank_late(forward_then_overwrite, 4);
 }
-END_TEST
 
 // Rank 0 reduces what rank 1 sends and returns the sum: the pass that may be fused. Rank 1 sends the same
 // range to rank 2 as well, who must get what was there before the sum came back.
@@ -278,11 +277,10 @@ static int32_t reduce_and_return(const struct ls_collective_call *call,
     return LS_OK;
 }
 
-START_TEST(a_returned_sum_waits_for_other_readers_of_the_range)
+TEST(a_returned_sum_waits_for_other_readers_of_the_range)
 {
     check_with_every_rank_late(reduce_and_return, 3);
 }
-END_TEST
 
 // The message that comes back is not the sum of the one that was sent from there, but rank 2's: it may not
 // be written while rank 0 still reads the first.
@@ -309,11 +307,10 @@ static int32_t return_something_else(const struct ls_collective_call *call,
     return LS_OK;
 }
 
-START_TEST(a_message_does_not_overwrite_one_that_is_still_read)
+TEST(a_message_does_not_overwrite_one_that_is_still_read)
 {
     check_with_every_rank_late(return_something_else, 3);
 }
-END_TEST
 
 // Rank 0 reduces rank 1's second message into the range that it sends back to where the first lay.
 static int32_t return_to_another_place(const struct ls_collective_call *call,
@@ -341,11 +338,10 @@ static int32_t return_to_another_place(const struct ls_collective_call *call,
     return LS_OK;
 }
 
-START_TEST(a_sum_may_return_to_where_another_message_lay)
+TEST(a_sum_may_return_to_where_another_message_lay)
 {
     check_with_every_rank_late(return_to_another_place, 2);
 }
-END_TEST
 
 // Ranges that overlap but are not the same: nothing may be fused.
 static int32_t shifted_return(const struct ls_collective_call *call, struct ls_schedule *schedule)
@@ -368,11 +364,10 @@ static int32_t shifted_return(const struct ls_collective_call *call, struct ls_s
     return LS_OK;
 }
 
-START_TEST(ranges_that_only_overlap_keep_their_order)
+TEST(ranges_that_only_overlap_keep_their_order)
 {
     check_with_every_rank_late(shifted_return, 2);
 }
-END_TEST
 
 // Rank 0 adds everybody into one range in one round, the last rank first, and then sends it to all.
 static int32_t stacked_star(const struct ls_collective_call *call, struct ls_schedule *schedule)
@@ -393,12 +388,11 @@ static int32_t stacked_star(const struct ls_collective_call *call, struct ls_sch
     return LS_OK; // without a last ls_end_round
 }
 
-START_TEST(several_reductions_of_one_round_apply_in_the_order_written)
+TEST(several_reductions_of_one_round_apply_in_the_order_written)
 {
     check_with_every_rank_late(stacked_star, 2);
     check_with_every_rank_late(stacked_star, 5);
 }
-END_TEST
 
 // Both send all of theirs and add the other's through scratch: recursive doubling.
 static int32_t doubling(const struct ls_collective_call *call, struct ls_schedule *schedule)
@@ -416,13 +410,12 @@ static int32_t doubling(const struct ls_collective_call *call, struct ls_schedul
     return LS_OK;
 }
 
-START_TEST(exchanges_through_scratch_add_up)
+TEST(exchanges_through_scratch_add_up)
 {
     check_with_every_rank_late(doubling, 2);
     check_with_every_rank_late(doubling, 4);
     check_schedule(doubling, 8, 256, 3);
 }
-END_TEST
 
 // Steps of length 0 between others, on both sides and on one rank alone.
 static int32_t with_empty_steps(const struct ls_collective_call *call, struct ls_schedule *schedule)
@@ -444,11 +437,10 @@ static int32_t with_empty_steps(const struct ls_collective_call *call, struct ls
     return LS_OK;
 }
 
-START_TEST(empty_steps_are_dropped_on_both_sides)
+TEST(empty_steps_are_dropped_on_both_sides)
 {
     check_with_every_rank_late(with_empty_steps, 2);
 }
-END_TEST
 
 static int32_t nothing(const struct ls_collective_call *call, struct ls_schedule *schedule)
 {
@@ -457,11 +449,10 @@ static int32_t nothing(const struct ls_collective_call *call, struct ls_schedule
     return LS_OK;
 }
 
-START_TEST(a_schedule_may_have_no_steps)
+TEST(a_schedule_may_have_no_steps)
 {
     check_schedule(nothing, 3, 0, 3);
 }
-END_TEST
 
 // ---- At random ----
 
@@ -563,15 +554,14 @@ static int32_t random_schedule(const struct ls_collective_call *call, struct ls_
     return LS_OK;
 }
 
-START_TEST(random_schedules_do_what_they_say)
+TEST(random_schedules_do_what_they_say)
 {
     for (random_seed = 0; random_seed < 1500; random_seed++)
         check_schedule(random_schedule, 2 + (uint32_t)(random_seed % 4), random_seed % 3 ? 256 : 0,
                        TEST_RANKS);
 }
-END_TEST
 
-START_TEST(random_schedules_with_messages_of_16_bits_round_what_is_sent)
+TEST(random_schedules_with_messages_of_16_bits_round_what_is_sent)
 {
     for (random_seed = 0; random_seed < 400; random_seed++) {
         wire = random_seed % 2 ? LS_BF16 : LS_F16;
@@ -580,24 +570,11 @@ START_TEST(random_schedules_with_messages_of_16_bits_round_what_is_sent)
     }
     wire = 0;
 }
-END_TEST
 
-static void add_tests(TCase *test_case)
-{
-    tcase_add_test(test_case, a_range_is_forwarded_before_it_is_overwritten);
-    tcase_add_test(test_case, a_returned_sum_waits_for_other_readers_of_the_range);
-    tcase_add_test(test_case, a_message_does_not_overwrite_one_that_is_still_read);
-    tcase_add_test(test_case, a_sum_may_return_to_where_another_message_lay);
-    tcase_add_test(test_case, ranges_that_only_overlap_keep_their_order);
-    tcase_add_test(test_case, several_reductions_of_one_round_apply_in_the_order_written);
-    tcase_add_test(test_case, exchanges_through_scratch_add_up);
-    tcase_add_test(test_case, empty_steps_are_dropped_on_both_sides);
-    tcase_add_test(test_case, a_schedule_may_have_no_steps);
-    tcase_add_test(test_case, random_schedules_do_what_they_say);
-    tcase_add_test(test_case, random_schedules_with_messages_of_16_bits_round_what_is_sent);
-}
+TEST_SECONDS(300);
 
 int main(void)
 {
-    return test_main("core/collective/executor", add_tests, 1);
+    return test_plugin_open("transport-local") ? test_suite_run("core/collective/executor")
+                                               : TEST_SKIPPED;
 }

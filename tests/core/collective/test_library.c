@@ -383,7 +383,7 @@ static void *end_soon(void *argument)
 }
 
 // A library that works in host memory beside the rank's thread, as MPI_Iallreduce does.
-START_TEST(in_host_memory_operations_go_on_beside_the_rank)
+TEST(in_host_memory_operations_go_on_beside_the_rank)
 {
     struct ls_collective_interface beside = library;
     const struct ls_plugin plugin = {LS_PLUGIN_HEADER(LS_KIND_COLLECTIVE), .name = "beside",
@@ -428,9 +428,8 @@ START_TEST(in_host_memory_operations_go_on_beside_the_rank)
     ls_communicators_close(communicators, RANKS);
     ls_log_set_writer(NULL, NULL);
 }
-END_TEST
 
-START_TEST(an_operation_is_handed_over_whole)
+TEST(an_operation_is_handed_over_whole)
 {
     setup();
     ck_assert_uint_eq(world_seen, RANKS);
@@ -451,10 +450,9 @@ START_TEST(an_operation_is_handed_over_whole)
     ck_assert_uint_eq(events, 0);
     ck_assert_uint_eq(streams, 0);
 }
-END_TEST
 
 // Rounded, added in 16 bits and widened, on the communicator's stream; in the caller's memory of halves, or the plan's own.
-START_TEST(in_a_devices_memory_values_travel_in_16_bits)
+TEST(in_a_devices_memory_values_travel_in_16_bits)
 {
     uint16_t halves[COUNT];
     struct ls_collective_plan *plan = NULL;
@@ -486,9 +484,8 @@ START_TEST(in_a_devices_memory_values_travel_in_16_bits)
     teardown();
     ck_assert_uint_eq(kernels, 0);
 }
-END_TEST
 
-START_TEST(memory_of_the_library_is_zeroed_and_released_before_it_is_closed)
+TEST(memory_of_the_library_is_zeroed_and_released_before_it_is_closed)
 {
     static const char zeros[1000];
     for (int has = 0; has < 2; has++) {
@@ -508,10 +505,9 @@ START_TEST(memory_of_the_library_is_zeroed_and_released_before_it_is_closed)
     }
     has_memory = false;
 }
-END_TEST
 
 // What hangs may still write there.
-START_TEST(memory_of_the_library_stays_where_the_device_hangs)
+TEST(memory_of_the_library_stays_where_the_device_hangs)
 {
     struct ls_memory taken;
     has_memory = true;
@@ -524,9 +520,8 @@ START_TEST(memory_of_the_library_stays_where_the_device_hangs)
     memories = 0;
     has_memory = false;
 }
-END_TEST
 
-START_TEST(what_it_lacks_is_made_of_the_whole_reduction_or_refused)
+TEST(what_it_lacks_is_made_of_the_whole_reduction_or_refused)
 {
     struct ls_collective_plan *reduce = NULL, *broadcast = NULL;
     setup();
@@ -544,9 +539,8 @@ START_TEST(what_it_lacks_is_made_of_the_whole_reduction_or_refused)
     ck_assert_ptr_nonnull(strstr(said, "is native and does not do this operation"));
     teardown();
 }
-END_TEST
 
-START_TEST(a_device_that_hangs_is_named_after_the_deadline)
+TEST(a_device_that_hangs_is_named_after_the_deadline)
 {
     setup();
     for (uint32_t i = 0; i < RANKS; i++)
@@ -566,9 +560,8 @@ START_TEST(a_device_that_hangs_is_named_after_the_deadline)
     ck_assert_uint_eq(strlen(said), length);
     teardown();
 }
-END_TEST
 
-START_TEST(a_rank_that_does_not_come_is_named)
+TEST(a_rank_that_does_not_come_is_named)
 {
     setup();
     for (uint32_t i = 0; i < RANKS - 1; i++) {
@@ -581,9 +574,8 @@ START_TEST(a_rank_that_does_not_come_is_named)
     ck_assert_int_eq(ls_communicator_synchronize(communicators[1]), LS_ABORTED);
     teardown();
 }
-END_TEST
 
-START_TEST(a_call_that_differs_is_named_with_both_sides)
+TEST(a_call_that_differs_is_named_with_both_sides)
 {
     struct ls_collective_plan *other = NULL;
     setup();
@@ -599,9 +591,8 @@ START_TEST(a_call_that_differs_is_named_with_both_sides)
     ls_collective_plan_destroy(other);
     teardown();
 }
-END_TEST
 
-START_TEST(what_the_library_reports_ends_the_wait)
+TEST(what_the_library_reports_ends_the_wait)
 {
     setup();
     for (uint32_t i = 0; i < RANKS; i++)
@@ -613,9 +604,8 @@ START_TEST(what_the_library_reports_ends_the_wait)
     ck_assert_uint_ge(ranks[0]->aborts, 1);
     teardown();
 }
-END_TEST
 
-START_TEST(replays_are_runs_and_recordings_are_not)
+TEST(replays_are_runs_and_recordings_are_not)
 {
     setup();
     for (uint32_t i = 0; i < RANKS; i++) {
@@ -636,9 +626,8 @@ START_TEST(replays_are_runs_and_recordings_are_not)
     ck_assert_ptr_nonnull(strstr(said, "for rank 1 in call 4, all-reduce"));
     teardown();
 }
-END_TEST
 
-START_TEST(where_it_cannot_work_it_is_refused_before_anything_is_opened)
+TEST(where_it_cannot_work_it_is_refused_before_anything_is_opened)
 {
     struct ls_device_interface foreign = device_ops;
     for (uint32_t i = 0; i < RANKS; i++)
@@ -653,7 +642,6 @@ START_TEST(where_it_cannot_work_it_is_refused_before_anything_is_opened)
     ck_assert_uint_eq(events + streams, 0);
     ls_log_set_writer(NULL, NULL);
 }
-END_TEST
 
 static void *run_rank(void *context)
 {
@@ -670,7 +658,7 @@ static void *run_rank(void *context)
     return NULL;
 }
 
-START_TEST(what_is_new_on_a_device_waits_for_all_ranks)
+TEST(what_is_new_on_a_device_waits_for_all_ranks)
 {
     pthread_t threads[RANKS];
     uint32_t numbers[RANKS] = {0, 1, 2};
@@ -691,7 +679,6 @@ START_TEST(what_is_new_on_a_device_waits_for_all_ranks)
     ck_assert_ptr_nonnull(strstr(said, "for rank 1 in call 2"));
     teardown();
 }
-END_TEST
 
 static int32_t exchange_from(void *context, const void *own, uint64_t bytes, void *all)
 {
@@ -701,7 +688,7 @@ static int32_t exchange_from(void *context, const void *own, uint64_t bytes, voi
 }
 
 // Two processes, as far as communicators know: one has rank 0, the other ranks 1 and 2.
-START_TEST(a_process_opens_its_own_ranks)
+TEST(a_process_opens_its_own_ranks)
 {
     static const struct ls_plugin plugin = {LS_PLUGIN_HEADER(LS_KIND_COLLECTIVE), .name = "fake",
                                             .version = "1", .interface = &library};
@@ -745,27 +732,5 @@ START_TEST(a_process_opens_its_own_ranks)
     ls_communicators_close(&communicators[0], 1);
     ck_assert(!is_open[0]);
 }
-END_TEST
 
-static void add_tests(TCase *test_case)
-{
-    tcase_add_test(test_case, an_operation_is_handed_over_whole);
-    tcase_add_test(test_case, in_host_memory_operations_go_on_beside_the_rank);
-    tcase_add_test(test_case, in_a_devices_memory_values_travel_in_16_bits);
-    tcase_add_test(test_case, memory_of_the_library_is_zeroed_and_released_before_it_is_closed);
-    tcase_add_test(test_case, memory_of_the_library_stays_where_the_device_hangs);
-    tcase_add_test(test_case, what_it_lacks_is_made_of_the_whole_reduction_or_refused);
-    tcase_add_test(test_case, a_device_that_hangs_is_named_after_the_deadline);
-    tcase_add_test(test_case, a_rank_that_does_not_come_is_named);
-    tcase_add_test(test_case, a_call_that_differs_is_named_with_both_sides);
-    tcase_add_test(test_case, what_the_library_reports_ends_the_wait);
-    tcase_add_test(test_case, replays_are_runs_and_recordings_are_not);
-    tcase_add_test(test_case, what_is_new_on_a_device_waits_for_all_ranks);
-    tcase_add_test(test_case, where_it_cannot_work_it_is_refused_before_anything_is_opened);
-    tcase_add_test(test_case, a_process_opens_its_own_ranks);
-}
-
-int main(void)
-{
-    return test_main("core/collective/library", add_tests, 0);
-}
+TEST_SECONDS(300);

@@ -163,14 +163,13 @@ static void said(const char *words)
     ck_assert_ptr_eq(strchr(test_log.text, '\n') + 1, test_log.text + strlen(test_log.text));
 }
 
-START_TEST(what_is_verified_runs)
+TEST(what_is_verified_runs)
 {
     holds(star, LS_CHECK_VERIFIED);
     ck_assert_str_eq(ls_schedule_check_text(checked), "verified");
 }
-END_TEST
 
-START_TEST(what_is_proven_wrong_does_not)
+TEST(what_is_proven_wrong_does_not)
 {
     run(twice);
     for (uint32_t i = 0; i < WORLD; i++)
@@ -181,20 +180,17 @@ START_TEST(what_is_proven_wrong_does_not)
          "--world=3 --count=1000 "
          "--ranks-per-host=3 --operation=all-reduce shows it");
 }
-END_TEST
 
-START_TEST(what_was_verified_is_what_runs)
+TEST(what_was_verified_is_what_runs)
 {
     holds(changes, LS_CHECK_VERIFIED);
 }
-END_TEST
 
-START_TEST(what_is_too_large_is_held_to_a_known_answer)
+TEST(what_is_too_large_is_held_to_a_known_answer)
 {
     holds(long_star, LS_CHECK_KNOWN_ANSWER);
     ck_assert_str_eq(ls_schedule_check_text(checked), "known-answer");
 }
-END_TEST
 
 static void answers_wrongly(test_build_schedule build_schedule)
 {
@@ -210,12 +206,11 @@ static void answers_wrongly(test_build_schedule build_schedule)
     said("; choose another collective");
 }
 
-START_TEST(a_wrong_known_answer_ends_it)
+TEST(a_wrong_known_answer_ends_it)
 {
     answers_wrongly(long_twice);
     answers_wrongly(long_shifted);
 }
-END_TEST
 
 static void start_at_once(struct test_rank *rank)
 {
@@ -229,7 +224,7 @@ static void start_at_once(struct test_rank *rank)
     ls_collective_plan_destroy(plan);
 }
 
-START_TEST(without_its_known_answer_no_such_plan_starts)
+TEST(without_its_known_answer_no_such_plan_starts)
 {
     struct test_collective test;
     void *contexts[WORLD] = {&seen[0], &seen[1], &seen[2]};
@@ -241,16 +236,14 @@ START_TEST(without_its_known_answer_no_such_plan_starts)
     test_collective_close(&test);
     ls_log_set_writer(NULL, NULL);
 }
-END_TEST
 
-START_TEST(a_schedule_without_end_is_refused)
+TEST(a_schedule_without_end_is_refused)
 {
     run(never_ends);
     for (uint32_t i = 0; i < WORLD; i++)
         ck_assert_int_eq(seen[i].made, LS_FAILED);
     ck_assert_ptr_nonnull(strstr(test_log.text, "steps and rounds: the schedule never ends"));
 }
-END_TEST
 
 START_TEST(a_describe_that_never_returns_ends_the_process)
 {
@@ -260,7 +253,7 @@ END_TEST
 
 // ---- The values ----
 
-START_TEST(known_values_differ_and_sums_are_exact)
+TEST(known_values_differ_and_sums_are_exact)
 {
     static const uint32_t worlds[] = {2, 3, 8, 100, 256};
     for (size_t i = 0; i < sizeof(worlds) / sizeof(*worlds); i++)
@@ -296,22 +289,12 @@ START_TEST(known_values_differ_and_sums_are_exact)
             ck_assert_uint_eq(first, 900);
         }
 }
-END_TEST
 
-static void add_tests(TCase *test_case)
-{
-    tcase_add_test(test_case, what_is_verified_runs);
-    tcase_add_test(test_case, what_is_proven_wrong_does_not);
-    tcase_add_test(test_case, what_was_verified_is_what_runs);
-    tcase_add_test(test_case, what_is_too_large_is_held_to_a_known_answer);
-    tcase_add_test(test_case, a_wrong_known_answer_ends_it);
-    tcase_add_test(test_case, without_its_known_answer_no_such_plan_starts);
-    tcase_add_test(test_case, a_schedule_without_end_is_refused);
-    tcase_add_exit_test(test_case, a_describe_that_never_returns_ends_the_process, LS_PEER_LOST);
-    tcase_add_test(test_case, known_values_differ_and_sums_are_exact);
-}
+TEST_SECONDS(300);
 
 int main(void)
 {
-    return test_main("proof", add_tests, 1);
+    tcase_add_exit_test(test_registered(), a_describe_that_never_returns_ends_the_process,
+                        LS_PEER_LOST);
+    return test_plugin_open("transport-local") ? test_suite_run("proof") : TEST_SKIPPED;
 }

@@ -107,12 +107,11 @@ static int reduce_by_all(struct process *process, void *argument)
     return !good;
 }
 
-START_TEST(every_collective_is_exact_over_two_hosts)
+LOOP_TEST(every_collective_is_exact_over_two_hosts, 0, SPREADS)
 {
     struct spread spread = spreads[_i];
     ck_assert_uint_eq(processes_run(spread.world, 0, reduce_by_all, &spread), 0);
 }
-END_TEST
 
 // ---- Several replicas in a process ----
 
@@ -197,11 +196,10 @@ static int reduce_in_replicas(struct process *process, void *argument)
            !run_replicas(process, "ring", 0);
 }
 
-START_TEST(two_level_over_hosts_has_replicas_of_one_process)
+TEST(two_level_over_hosts_has_replicas_of_one_process)
 {
     ck_assert_uint_eq(processes_run(2, 0, reduce_in_replicas, NULL), 0);
 }
-END_TEST
 
 // ---- From one transport to the other ----
 
@@ -272,11 +270,10 @@ static int pass_on(struct process *process, void *argument)
     return rank == 1 && !reduced;
 }
 
-START_TEST(what_is_received_on_one_transport_is_sent_on_by_the_other)
+TEST(what_is_received_on_one_transport_is_sent_on_by_the_other)
 {
     ck_assert_uint_eq(processes_run(3, 0, pass_on, NULL), 0);
 }
-END_TEST
 
 // ---- Deaths and aborts ----
 
@@ -316,12 +313,11 @@ static int lose_one(struct process *process, void *argument)
     return ls_clock_ns() - begin_ns > UINT64_C(5000000000) ? 5 : 0;
 }
 
-START_TEST(a_process_that_dies_is_named_on_both_transports)
+LOOP_TEST(a_process_that_dies_is_named_on_both_transports, 0, 3)
 {
     uint32_t victim = (uint32_t)_i;
     ck_assert_uint_eq(processes_run(3, 0, lose_one, &victim), 1); // the one that died
 }
-END_TEST
 
 // Rank 0 aborts. Rank 1, on its host, waits for rank 2 on the other, which waits for rank 1.
 static int abort_one(struct process *process, void *argument)
@@ -351,15 +347,14 @@ static int abort_one(struct process *process, void *argument)
     return !ended;
 }
 
-START_TEST(an_abort_on_one_transport_ends_waits_on_the_other)
+TEST(an_abort_on_one_transport_ends_waits_on_the_other)
 {
     ck_assert_uint_eq(processes_run(3, 0, abort_one, NULL), 0);
 }
-END_TEST
 
 // ---- Which transport ----
 
-START_TEST(hosts_choose_the_transport)
+TEST(hosts_choose_the_transport)
 {
     const uint32_t one[] = {4, 4, 4}, each[] = {0, 1, 2}, mixed[] = {0, 1, 0};
     ck_assert_int_eq(ls_route_choose(one, 3, 3), LS_ROUTE_PROCESS);
@@ -367,24 +362,13 @@ START_TEST(hosts_choose_the_transport)
     ck_assert_int_eq(ls_route_choose(each, 3, 1), LS_ROUTE_NETWORK);
     ck_assert_int_eq(ls_route_choose(mixed, 3, 1), LS_ROUTE_BOTH);
 }
-END_TEST
 
 int main(void)
 {
     const int code = route_parts_open(&parts);
     if (code)
         return code;
-    Suite *suite = suite_create("core/collective/route");
-    TCase *test_case = tcase_create("all");
-    tcase_set_timeout(test_case, 60);
-    tcase_add_loop_test(test_case, every_collective_is_exact_over_two_hosts, 0, SPREADS);
-    tcase_add_test(test_case, two_level_over_hosts_has_replicas_of_one_process);
-    tcase_add_test(test_case, what_is_received_on_one_transport_is_sent_on_by_the_other);
-    tcase_add_loop_test(test_case, a_process_that_dies_is_named_on_both_transports, 0, 3);
-    tcase_add_test(test_case, an_abort_on_one_transport_ends_waits_on_the_other);
-    tcase_add_test(test_case, hosts_choose_the_transport);
-    suite_add_tcase(suite, test_case);
-    const int result = test_suite_run(suite);
+    const int result = test_suite_run("core/collective/route");
     route_parts_close(&parts);
     return result;
 }

@@ -143,7 +143,7 @@ static size_t decide_noisy(uint64_t *state, uint32_t rounds, const double *secon
     return ls_tuner_decide(times, count);
 }
 
-START_TEST(noise_keeps_the_baseline)
+TEST(noise_keeps_the_baseline)
 {
     static const double equal[7] = {1e-5, 1e-5, 1e-5, 1e-5, 1e-5, 1e-5, 1e-5};
     uint64_t state = 1;
@@ -155,9 +155,8 @@ START_TEST(noise_keeps_the_baseline)
         wrong += decide_noisy(&state, 5, equal, 2) != 0;
     ck_assert_int_le(wrong, 50);
 }
-END_TEST
 
-START_TEST(what_is_clearly_faster_is_chosen)
+TEST(what_is_clearly_faster_is_chosen)
 {
     static const double seconds[4] = {1e-5, 2e-5, 7e-6, 8e-6};
     uint64_t state = 2;
@@ -175,9 +174,8 @@ START_TEST(what_is_clearly_faster_is_chosen)
     ck_assert_uint_eq(ls_tuner_decide(times, 2), 1);
     ck_assert_uint_eq(ls_tuner_decide(times, 3), 2);
 }
-END_TEST
 
-START_TEST(what_is_not_beyond_the_noise_is_not_chosen)
+TEST(what_is_not_beyond_the_noise_is_not_chosen)
 {
     const struct ls_tuner_time base = {.seconds = 10, .spread = 1, .rounds = 16};
     const struct ls_tuner_time times[][2] = {
@@ -191,9 +189,8 @@ START_TEST(what_is_not_beyond_the_noise_is_not_chosen)
     for (size_t i = 0; i < sizeof(times) / sizeof(*times); i++)
         ck_assert_uint_eq(ls_tuner_decide(times[i], 2), 0);
 }
-END_TEST
 
-START_TEST(median_and_spread_are_those_of_the_rounds)
+TEST(median_and_spread_are_those_of_the_rounds)
 {
     const double samples[5] = {5, 1, 3, 2, 100}, baseline[5] = {4, 4, 4, 4, 4};
     const struct ls_tuner_time time = ls_tuner_summarise(samples, baseline, 5);
@@ -203,11 +200,10 @@ START_TEST(median_and_spread_are_those_of_the_rounds)
     ck_assert_uint_eq(time.faster, 3);
     ck_assert_uint_eq(ls_tuner_summarise(samples, baseline, 0).rounds, 0);
 }
-END_TEST
 
 // ---- Measured on communicators ----
 
-START_TEST(the_fewest_messages_win_where_time_is_messages)
+TEST(the_fewest_messages_win_where_time_is_messages)
 {
     static const uint64_t counts[] = {65536, 1024};
     struct ls_communicator *communicators[WORLD];
@@ -232,9 +228,8 @@ START_TEST(the_fewest_messages_win_where_time_is_messages)
     ls_communicators_close(communicators, WORLD);
     ls_tuner_destroy(tuner);
 }
-END_TEST
 
-START_TEST(where_all_take_the_same_time_the_baseline_stays)
+TEST(where_all_take_the_same_time_the_baseline_stays)
 {
     static const uint64_t counts[] = {1000};
     struct ls_communicator *communicators[WORLD];
@@ -248,7 +243,6 @@ START_TEST(where_all_take_the_same_time_the_baseline_stays)
     ls_communicators_close(communicators, WORLD);
     ls_tuner_destroy(tuner);
 }
-END_TEST
 
 // A ring that is gone through many times, the sum of which is put together anew only the last time.
 static int32_t slow(const struct ls_collective_call *call, struct ls_schedule *schedule)
@@ -272,7 +266,7 @@ static const struct ls_collective_interface slow_interface = {.struct_size = siz
                                                               .build_schedule = slow};
 static const struct ls_plugin slow_plugin = {.name = "slow", .interface = &slow_interface};
 
-START_TEST(a_slow_candidate_is_never_chosen)
+TEST(a_slow_candidate_is_never_chosen)
 {
     static const uint64_t counts[] = {16, 1000, 40000};
     struct ls_communicator *communicators[WORLD];
@@ -287,7 +281,6 @@ START_TEST(a_slow_candidate_is_never_chosen)
     ls_communicators_close(communicators, WORLD);
     ls_tuner_destroy(tuner);
 }
-END_TEST
 
 // Two pairs; one of each sends the sum of both to the other pair, and has rounded it when it travels in
 // 16 bits, which its partner has not.
@@ -320,7 +313,7 @@ static const struct ls_collective_interface unequal_interface = {.struct_size =
                                                                  .build_schedule = unequal};
 static const struct ls_plugin unequal_plugin = {.name = "unequal", .interface = &unequal_interface};
 
-START_TEST(a_candidate_that_cannot_send_16_bits_is_left_out)
+TEST(a_candidate_that_cannot_send_16_bits_is_left_out)
 {
     static const uint64_t counts[] = {16, 1000, 40000};
     const struct ls_candidate two[] = {{&unequal_plugin, &auto_host.host, "unequal"},
@@ -350,9 +343,8 @@ START_TEST(a_candidate_that_cannot_send_16_bits_is_left_out)
         ls_tuner_destroy(tuner);
     }
 }
-END_TEST
 
-START_TEST(the_choice_is_kept)
+TEST(the_choice_is_kept)
 {
     static const uint64_t first[] = {1024}, second[] = {1024, 1100, 1 << 20};
     struct ls_communicator *communicators[WORLD];
@@ -375,7 +367,6 @@ START_TEST(the_choice_is_kept)
     ck_assert_str_eq(chosen(tuner, LS_ALL_REDUCE, WORLD, 1 << 20), "ring");
     ls_tuner_destroy(tuner);
 }
-END_TEST
 
 struct worker {
     struct ls_tuner *tuner;
@@ -392,7 +383,7 @@ static void *run_worker(void *argument)
 }
 
 // Each half of the ranks has a tuner of its own, as workers that are different processes have.
-START_TEST(workers_hear_what_rank_0_decided)
+TEST(workers_hear_what_rank_0_decided)
 {
     struct ls_communicator *communicators[WORLD];
     size_t counts[2] = {0, 0};
@@ -421,7 +412,6 @@ START_TEST(workers_hear_what_rank_0_decided)
     for (size_t i = 0; i < 2; i++)
         ls_tuner_destroy(workers[i].tuner);
 }
-END_TEST
 
 // Sums less than it says: rank 0 never receives what the last rank has.
 static int32_t wrong(const struct ls_collective_call *call, struct ls_schedule *schedule)
@@ -430,7 +420,7 @@ static int32_t wrong(const struct ls_collective_call *call, struct ls_schedule *
     return ls_end_round(schedule);
 }
 
-START_TEST(a_wrong_candidate_is_named_before_it_runs)
+TEST(a_wrong_candidate_is_named_before_it_runs)
 {
     static const struct ls_collective_interface interface = {.struct_size = sizeof(interface),
                                                              .operations = 1u << LS_ALL_REDUCE,
@@ -449,11 +439,10 @@ START_TEST(a_wrong_candidate_is_named_before_it_runs)
     ls_communicators_close(communicators, WORLD);
     ls_tuner_destroy(tuner);
 }
-END_TEST
 
 // ---- A given table, and its schedules ----
 
-START_TEST(a_row_takes_the_sizes_nearest_to_it)
+TEST(a_row_takes_the_sizes_nearest_to_it)
 {
     struct ls_tuner *tuner = create(candidates, CANDIDATES);
     ck_assert_int_eq(ls_tuner_add(tuner, "test", 5, 4096, "direct"), LS_OK);
@@ -469,7 +458,6 @@ START_TEST(a_row_takes_the_sizes_nearest_to_it)
     ck_assert_ptr_nonnull(strstr(test_log.text, "torus"));
     ls_tuner_destroy(tuner);
 }
-END_TEST
 
 static bool same_schedule(const struct ls_drawn_schedule *a, const struct ls_drawn_schedule *b)
 {
@@ -483,7 +471,7 @@ static bool same_schedule(const struct ls_drawn_schedule *a, const struct ls_dra
     return true;
 }
 
-START_TEST(every_rank_gets_the_schedule_of_the_chosen_one)
+TEST(every_rank_gets_the_schedule_of_the_chosen_one)
 {
     struct ls_tuner *tuner = create(candidates, CANDIDATES);
     for (int i = 0; i < CANDIDATES; i++)
@@ -513,7 +501,6 @@ START_TEST(every_rank_gets_the_schedule_of_the_chosen_one)
     }
     ls_tuner_destroy(tuner);
 }
-END_TEST
 
 static int32_t refuse(const struct ls_collective_call *call, struct ls_schedule *schedule)
 {
@@ -521,7 +508,7 @@ static int32_t refuse(const struct ls_collective_call *call, struct ls_schedule 
     return ls_host_fail(call->host, LS_USAGE, "not this world");
 }
 
-START_TEST(who_does_not_do_a_call_is_not_chosen)
+TEST(who_does_not_do_a_call_is_not_chosen)
 {
     static const struct ls_collective_interface refusing = {.struct_size = sizeof(refusing),
                                                             .operations = 1u << LS_ALL_REDUCE,
@@ -548,9 +535,8 @@ START_TEST(who_does_not_do_a_call_is_not_chosen)
     ls_tuner_destroy(tuner);
     ls_tuner_destroy(NULL);
 }
-END_TEST
 
-START_TEST(who_does_not_do_everything_is_no_candidate)
+TEST(who_does_not_do_everything_is_no_candidate)
 {
     struct ls_collective_interface partial =
         *(const struct ls_collective_interface *)candidates[0].plugin->interface;
@@ -568,28 +554,10 @@ START_TEST(who_does_not_do_everything_is_no_candidate)
     ck_assert_ptr_null(tuner);
     ck_assert_ptr_nonnull(strstr(test_log.text, "equal bits"));
 }
-END_TEST
 
-static void add_tests(TCase *cases)
-{
-    tcase_add_test(cases, noise_keeps_the_baseline);
-    tcase_add_test(cases, what_is_clearly_faster_is_chosen);
-    tcase_add_test(cases, what_is_not_beyond_the_noise_is_not_chosen);
-    tcase_add_test(cases, median_and_spread_are_those_of_the_rounds);
-    tcase_add_test(cases, the_fewest_messages_win_where_time_is_messages);
-    tcase_add_test(cases, where_all_take_the_same_time_the_baseline_stays);
-    tcase_add_test(cases, a_slow_candidate_is_never_chosen);
-    tcase_add_test(cases, a_candidate_that_cannot_send_16_bits_is_left_out);
-    tcase_add_test(cases, the_choice_is_kept);
-    tcase_add_test(cases, workers_hear_what_rank_0_decided);
-    tcase_add_test(cases, a_wrong_candidate_is_named_before_it_runs);
-    tcase_add_test(cases, a_row_takes_the_sizes_nearest_to_it);
-    tcase_add_test(cases, every_rank_gets_the_schedule_of_the_chosen_one);
-    tcase_add_test(cases, who_does_not_do_a_call_is_not_chosen);
-    tcase_add_test(cases, who_does_not_do_everything_is_no_candidate);
-}
+TEST_SECONDS(300);
 
 int main(void)
 {
-    return open_all() ? test_main("tuner", add_tests, 1) : TEST_SKIPPED;
+    return open_all() ? test_suite_run("tuner") : TEST_SKIPPED;
 }

@@ -28,7 +28,7 @@ static enum ls_status read_text(const char *text, struct ls_tuner_table *out)
     return read_bytes(text, strlen(text), out);
 }
 
-START_TEST(a_file_is_read_as_it_is)
+TEST(a_file_is_read_as_it_is)
 {
     struct ls_tuner_table table;
     ck_assert_int_eq(read_text("{" HEAD
@@ -58,9 +58,8 @@ START_TEST(a_file_is_read_as_it_is)
     ck_assert_ptr_nonnull(strstr(test_log.text, "device host"));
     ls_tuner_table_finish(&table);
 }
-END_TEST
 
-START_TEST(what_a_file_must_not_have_is_named)
+TEST(what_a_file_must_not_have_is_named)
 {
     static const struct {
         const char *text, *says;
@@ -106,9 +105,8 @@ START_TEST(what_a_file_must_not_have_is_named)
         ck_assert_uint_eq(table.world, 42); // untouched
     }
 }
-END_TEST
 
-START_TEST(files_that_are_none_are_refused)
+TEST(files_that_are_none_are_refused)
 {
     struct ls_tuner_table table = {.world = 42};
     test_log_begin();
@@ -118,10 +116,9 @@ START_TEST(files_that_are_none_are_refused)
     ck_assert_int_eq(ls_tuner_table_read("/dev/zero", &table), LS_BAD_INPUT);
     ck_assert_uint_eq(table.world, 42);
 }
-END_TEST
 
 // Whatever is cut off or turned over: refused or a table, and never a crash.
-START_TEST(damaged_files_are_refused_or_read)
+TEST(damaged_files_are_refused_or_read)
 {
     static const char whole[] = "{" HEAD ", \"rows\": [" ROW(1024, "direct") "]}";
     int refused = 0;
@@ -142,9 +139,8 @@ START_TEST(damaged_files_are_refused_or_read)
     }
     ck_assert_int_gt(refused, (int)sizeof(whole) / 2);
 }
-END_TEST
 
-START_TEST(the_fixed_table_has_a_row_for_every_world)
+TEST(the_fixed_table_has_a_row_for_every_world)
 {
     for (uint32_t world = 1; world <= 70; world++) {
         struct ls_tuner_table first, second;
@@ -161,18 +157,5 @@ START_TEST(the_fixed_table_has_a_row_for_every_world)
         ls_tuner_table_finish(&second);
     }
 }
-END_TEST
 
-static void add_tests(TCase *cases)
-{
-    tcase_add_test(cases, a_file_is_read_as_it_is);
-    tcase_add_test(cases, what_a_file_must_not_have_is_named);
-    tcase_add_test(cases, files_that_are_none_are_refused);
-    tcase_add_test(cases, damaged_files_are_refused_or_read);
-    tcase_add_test(cases, the_fixed_table_has_a_row_for_every_world);
-}
-
-int main(void)
-{
-    return test_main("tuner table", add_tests, 0);
-}
+TEST_SECONDS(300);

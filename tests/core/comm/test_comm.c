@@ -207,7 +207,7 @@ static enum ls_status do_everything(struct ls_comm *comm)
     return status;
 }
 
-START_TEST(every_collective_does_every_operation)
+LOOP_TEST(every_collective_does_every_operation, 0, COLLECTIVES)
 {
     enum ls_status statuses[RANKS];
     forget_errors();
@@ -219,7 +219,6 @@ START_TEST(every_collective_does_every_operation)
                           size, (int)statuses[i], message);
     }
 }
-END_TEST
 
 // Communicators of other threads are others, also while they run.
 static void *a_program(void *argument)
@@ -229,7 +228,7 @@ static void *a_program(void *argument)
     return NULL;
 }
 
-START_TEST(communicators_have_nothing_in_common)
+TEST(communicators_have_nothing_in_common)
 {
     pthread_t threads[3];
     enum ls_status statuses[3][RANKS];
@@ -242,7 +241,6 @@ START_TEST(communicators_have_nothing_in_common)
         ck_assert_int_eq(statuses[i][1], LS_OK);
     }
 }
-END_TEST
 
 // ---- What goes wrong ----
 
@@ -279,7 +277,7 @@ static enum ls_status rank_1_aborts(struct ls_comm *comm)
     return ls_comm_barrier(comm);
 }
 
-START_TEST(failures_are_said_and_a_missing_rank_is_named)
+TEST(failures_are_said_and_a_missing_rank_is_named)
 {
     enum ls_status statuses[RANKS];
     errors = 0;
@@ -303,9 +301,8 @@ START_TEST(failures_are_said_and_a_missing_rank_is_named)
     ck_assert_int_eq(statuses[0], LS_ABORTED);
     ck_assert_msg(strstr(first_message, "was aborted") != NULL, "%s", first_message);
 }
-END_TEST
 
-START_TEST(a_single_rank_has_nothing_to_verify)
+TEST(a_single_rank_has_nothing_to_verify)
 {
     struct ls_comm *comm = NULL;
     float value = 3;
@@ -315,9 +312,8 @@ START_TEST(a_single_rank_has_nothing_to_verify)
     ck_assert_str_eq(ls_comm_about(comm), "ring over local, 1 rank, nothing to verify");
     ls_comm_close(comm);
 }
-END_TEST
 
-START_TEST(wrong_arguments_are_refused)
+TEST(wrong_arguments_are_refused)
 {
     struct ls_comm *comm = NULL;
     float value = 1;
@@ -350,19 +346,4 @@ START_TEST(wrong_arguments_are_refused)
     OK(ls_comm_all_reduce(comm, &value, 1, "float32", "mean")); // and it is of use still
     ck_assert(value == 1);
     ls_comm_close(comm);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("core/comm/comm");
-    TCase *cases = tcase_create("comm");
-    tcase_set_timeout(cases, 60);
-    tcase_add_loop_test(cases, every_collective_does_every_operation, 0, COLLECTIVES);
-    tcase_add_test(cases, communicators_have_nothing_in_common);
-    tcase_add_test(cases, failures_are_said_and_a_missing_rank_is_named);
-    tcase_add_test(cases, a_single_rank_has_nothing_to_verify);
-    tcase_add_test(cases, wrong_arguments_are_refused);
-    suite_add_tcase(suite, cases);
-    return test_suite_run(suite);
 }

@@ -116,17 +116,15 @@ static void lose(int signal, uint32_t who, uint64_t most_ns)
     crew_destroy(crew);
 }
 
-START_TEST(a_killed_process_is_named_and_the_others_go_on)
+LOOP_TEST(a_killed_process_is_named_and_the_others_go_on, 0, 3)
 {
     lose(SIGKILL, (uint32_t)_i, 3 * SECOND);
 }
-END_TEST
 
-START_TEST(a_stopped_process_is_named_and_the_others_go_on)
+LOOP_TEST(a_stopped_process_is_named_and_the_others_go_on, 0, 3)
 {
     lose(SIGSTOP, (uint32_t)_i, 8 * SECOND);
 }
-END_TEST
 
 static int give_up(struct hand *hand)
 {
@@ -154,11 +152,10 @@ static int give_up(struct hand *hand)
     return 0;
 }
 
-START_TEST(a_process_that_gives_up_is_lost_at_once)
+TEST(a_process_that_gives_up_is_lost_at_once)
 {
     crew_run(3, give_up);
 }
-END_TEST
 
 // While others open a communicator with it.
 static int lose_early(struct hand *hand)
@@ -178,7 +175,7 @@ static int lose_early(struct hand *hand)
     return 0;
 }
 
-START_TEST(a_process_that_is_lost_while_others_wait_for_it_to_open)
+TEST(a_process_that_is_lost_while_others_wait_for_it_to_open)
 {
     struct crew *crew = crew_create(3);
     crew_start(crew, lose_early);
@@ -190,7 +187,6 @@ START_TEST(a_process_that_is_lost_while_others_wait_for_it_to_open)
     crew_wait(&crew->processes[1]);
     crew_destroy(crew);
 }
-END_TEST
 
 // ---- Deadlines ----
 
@@ -235,11 +231,10 @@ static int come_late(struct hand *hand)
     return 0;
 }
 
-START_TEST(a_work_whose_deadline_passes_ends)
+TEST(a_work_whose_deadline_passes_ends)
 {
     crew_run(LATE_CREW, come_late);
 }
-END_TEST
 
 static int never_open(struct hand *hand)
 {
@@ -261,11 +256,10 @@ static int never_open(struct hand *hand)
     return 0;
 }
 
-START_TEST(a_process_that_does_not_open_is_named)
+TEST(a_process_that_does_not_open_is_named)
 {
     crew_run(2, never_open);
 }
-END_TEST
 
 // ---- What is refused ----
 
@@ -293,13 +287,12 @@ static int run_wrong(struct hand *hand)
     return 0;
 }
 
-START_TEST(a_wrong_collective_is_refused_by_all)
+LOOP_TEST(a_wrong_collective_is_refused_by_all, 0, 3)
 {
     static const char *const all[] = {"twice", "missing", "deadlock"};
     wrong = all[_i];
     crew_run(2, run_wrong);
 }
-END_TEST
 
 static int call_differently(struct hand *hand)
 {
@@ -320,7 +313,7 @@ static int call_differently(struct hand *hand)
     return 0;
 }
 
-START_TEST(different_calls_fail)
+TEST(different_calls_fail)
 {
     struct crew *crew = crew_create(2);
     crew_start(crew, call_differently);
@@ -328,7 +321,6 @@ START_TEST(different_calls_fail)
     ck_assert(crew->processes[0].state == 2 || crew->processes[1].state == 2);
     crew_destroy(crew);
 }
-END_TEST
 
 static int open_differently(struct hand *hand)
 {
@@ -365,13 +357,12 @@ static int open_differently(struct hand *hand)
     return 0;
 }
 
-START_TEST(communicators_that_differ_are_refused)
+TEST(communicators_that_differ_are_refused)
 {
     crew_run(2, open_differently);
 }
-END_TEST
 
-START_TEST(jobs_that_make_no_sense_are_refused)
+TEST(jobs_that_make_no_sense_are_refused)
 {
     struct ls_job *job = NULL;
     static struct crew_process test;
@@ -393,7 +384,6 @@ START_TEST(jobs_that_make_no_sense_are_refused)
     ls_comm_close(NULL);
     ls_comm_work_free(NULL);
 }
-END_TEST
 
 static int bring_another_secret(struct hand *hand)
 {
@@ -411,11 +401,10 @@ static int bring_another_secret(struct hand *hand)
     return 0;
 }
 
-START_TEST(a_process_with_another_secret_is_refused)
+TEST(a_process_with_another_secret_is_refused)
 {
     crew_run(2, bring_another_secret);
 }
-END_TEST
 
 // ---- The end ----
 
@@ -454,11 +443,10 @@ static int close_early(struct hand *hand)
     return 0;
 }
 
-START_TEST(closing_ends_works_under_way)
+TEST(closing_ends_works_under_way)
 {
     crew_run(3, close_early);
 }
-END_TEST
 
 static void *abort_soon(void *argument)
 {
@@ -496,11 +484,10 @@ static int abort_it(struct hand *hand)
     return 0;
 }
 
-START_TEST(an_abort_ends_it_everywhere)
+TEST(an_abort_ends_it_everywhere)
 {
     crew_run(2, abort_it);
 }
-END_TEST
 
 // Process 0 leaves in order while the others go on; later they cannot open anything with it.
 static int leave_in_order(struct hand *hand)
@@ -532,11 +519,10 @@ static int leave_in_order(struct hand *hand)
     return 0;
 }
 
-START_TEST(who_leaves_in_order_is_not_lost)
+TEST(who_leaves_in_order_is_not_lost)
 {
     crew_run(3, leave_in_order);
 }
-END_TEST
 
 // LeakSanitizer would take what only a thread of the parent knows for lost in the child.
 static void end_child(void)
@@ -579,11 +565,10 @@ static int fork_meanwhile(struct hand *hand)
     return 0;
 }
 
-START_TEST(a_child_leaves_what_is_its_parents)
+TEST(a_child_leaves_what_is_its_parents)
 {
     crew_run(2, fork_meanwhile);
 }
-END_TEST
 
 #define REFUSED(call) NEED((call) == LS_USAGE && says("a forked process has no part in the "))
 
@@ -641,13 +626,12 @@ static int refuse_child(struct hand *hand)
     return 0;
 }
 
-START_TEST(a_child_is_refused_what_is_its_parents)
+TEST(a_child_is_refused_what_is_its_parents)
 {
     crew_run(2, refuse_child);
 }
-END_TEST
 
-START_TEST(a_child_has_no_part_in_communicators_of_threads)
+TEST(a_child_has_no_part_in_communicators_of_threads)
 {
     struct ls_comm *comms[2];
     int status = -1;
@@ -665,7 +649,6 @@ START_TEST(a_child_has_no_part_in_communicators_of_threads)
     ls_comm_close(comms[0]);
     ls_comm_close(comms[1]);
 }
-END_TEST
 
 // Ends by exit() with works under way, which the other one learns.
 static int exit_meanwhile(struct hand *hand)
@@ -690,38 +673,17 @@ static int exit_meanwhile(struct hand *hand)
     return 0;
 }
 
-START_TEST(a_program_may_exit_with_works_under_way)
+TEST(a_program_may_exit_with_works_under_way)
 {
     crew_run(2, exit_meanwhile);
 }
-END_TEST
+
+TEST_SECONDS(LONGEST_S);
 
 int main(int count, char **words)
 {
     crew_transport = count > 1 ? words[1] : NULL;
     if (crew_transport && strstr(crew_transport, "ucx") && test_lacks(TEST_NETWORKS, "UCX"))
         return TEST_SKIPPED;
-    Suite *suite = suite_create("core/comm/lost");
-    TCase *cases = tcase_create("comm_lost");
-    tcase_set_timeout(cases, LONGEST_S);
-    tcase_add_loop_test(cases, a_killed_process_is_named_and_the_others_go_on, 0, 3);
-    tcase_add_loop_test(cases, a_stopped_process_is_named_and_the_others_go_on, 0, 3);
-    tcase_add_test(cases, a_process_that_gives_up_is_lost_at_once);
-    tcase_add_test(cases, a_process_that_is_lost_while_others_wait_for_it_to_open);
-    tcase_add_test(cases, a_work_whose_deadline_passes_ends);
-    tcase_add_test(cases, a_process_that_does_not_open_is_named);
-    tcase_add_loop_test(cases, a_wrong_collective_is_refused_by_all, 0, 3);
-    tcase_add_test(cases, different_calls_fail);
-    tcase_add_test(cases, communicators_that_differ_are_refused);
-    tcase_add_test(cases, jobs_that_make_no_sense_are_refused);
-    tcase_add_test(cases, a_process_with_another_secret_is_refused);
-    tcase_add_test(cases, closing_ends_works_under_way);
-    tcase_add_test(cases, an_abort_ends_it_everywhere);
-    tcase_add_test(cases, who_leaves_in_order_is_not_lost);
-    tcase_add_test(cases, a_child_leaves_what_is_its_parents);
-    tcase_add_test(cases, a_child_is_refused_what_is_its_parents);
-    tcase_add_test(cases, a_child_has_no_part_in_communicators_of_threads);
-    tcase_add_test(cases, a_program_may_exit_with_works_under_way);
-    suite_add_tcase(suite, cases);
-    return test_suite_run(suite);
+    return test_suite_run("core/comm/lost");
 }

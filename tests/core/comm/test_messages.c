@@ -74,11 +74,10 @@ static int go_around(struct hand *hand)
     return close_all(hand, comm);
 }
 
-START_TEST(a_token_goes_around)
+LOOP_TEST(a_token_goes_around, 0, 2)
 {
     crew_run(2 + (uint32_t)_i, go_around);
 }
-END_TEST
 
 #define TAGS 300
 
@@ -120,11 +119,10 @@ static int mix_tags(struct hand *hand)
     return close_all(hand, comm);
 }
 
-START_TEST(tags_are_received_in_any_order_and_equal_ones_in_theirs)
+LOOP_TEST(tags_are_received_in_any_order_and_equal_ones_in_theirs, 0, 2)
 {
     crew_run(2 + (uint32_t)_i, mix_tags);
 }
-END_TEST
 
 // Rank 0 takes one message of each other, from whoever comes first.
 static int take_from_any(struct hand *hand)
@@ -148,11 +146,10 @@ static int take_from_any(struct hand *hand)
     return close_all(hand, comm);
 }
 
-START_TEST(whoever_sends_is_known)
+TEST(whoever_sends_is_known)
 {
     crew_run(3, take_from_any);
 }
-END_TEST
 
 static void fill(unsigned char *data, size_t bytes, uint32_t seed)
 {
@@ -198,11 +195,10 @@ static int exchange_sizes(struct hand *hand)
     return close_all(hand, comm);
 }
 
-START_TEST(messages_of_any_size_cross_each_other)
+TEST(messages_of_any_size_cross_each_other)
 {
     crew_run(2, exchange_sizes);
 }
-END_TEST
 
 static int talk_to_oneself(struct hand *hand)
 {
@@ -226,11 +222,10 @@ static int talk_to_oneself(struct hand *hand)
     return close_all(hand, comm);
 }
 
-START_TEST(a_rank_sends_to_itself)
+LOOP_TEST(a_rank_sends_to_itself, 0, 2)
 {
     crew_run(1 + (uint32_t)_i, talk_to_oneself);
 }
-END_TEST
 
 // Collectives and messages go on at the same time.
 static int do_both(struct hand *hand)
@@ -256,11 +251,10 @@ static int do_both(struct hand *hand)
     return close_all(hand, comm);
 }
 
-START_TEST(messages_and_collectives_go_on_together)
+TEST(messages_and_collectives_go_on_together)
 {
     crew_run(2, do_both);
 }
-END_TEST
 
 // ---- What goes wrong ----
 
@@ -299,11 +293,10 @@ static int differ(struct hand *hand)
     return close_all(hand, comm);
 }
 
-START_TEST(other_sizes_are_told_to_both)
+TEST(other_sizes_are_told_to_both)
 {
     crew_run(2, differ);
 }
-END_TEST
 
 static int wait_in_vain(struct hand *hand)
 {
@@ -343,7 +336,7 @@ static int wait_in_vain(struct hand *hand)
     return 0;
 }
 
-START_TEST(a_message_that_does_not_come_is_named)
+TEST(a_message_that_does_not_come_is_named)
 {
     struct crew *crew = crew_create(3);
     crew_start(crew, wait_in_vain);
@@ -352,7 +345,6 @@ START_TEST(a_message_that_does_not_come_is_named)
     crew_wait_all(crew, NOBODY);
     crew_destroy(crew);
 }
-END_TEST
 
 // Rank 2 dies; messages between the others end, too, as it is a member.
 static int lose_one(struct hand *hand)
@@ -384,7 +376,7 @@ static int lose_one(struct hand *hand)
     return 0;
 }
 
-START_TEST(messages_of_a_lost_process_end)
+LOOP_TEST(messages_of_a_lost_process_end, 0, 2)
 {
     struct crew *crew = crew_create(3);
     crew_start(crew, lose_one);
@@ -397,7 +389,6 @@ START_TEST(messages_of_a_lost_process_end)
     kill(crew->processes[2].pid, SIGKILL);
     crew_destroy(crew);
 }
-END_TEST
 
 // Works that are not over when the communicator is closed.
 static int close_early(struct hand *hand)
@@ -424,11 +415,10 @@ static int close_early(struct hand *hand)
     return 0;
 }
 
-START_TEST(closing_ends_messages)
+TEST(closing_ends_messages)
 {
     crew_run(2, close_early);
 }
-END_TEST
 
 // Rank 1 closes, with messages to and from it under way; what the others send each other goes on.
 static int outlast_one(struct hand *hand)
@@ -473,31 +463,17 @@ static int outlast_one(struct hand *hand)
     return 0;
 }
 
-START_TEST(who_closes_ends_only_messages_with_itself)
+TEST(who_closes_ends_only_messages_with_itself)
 {
     crew_run(3, outlast_one);
 }
-END_TEST
+
+TEST_SECONDS(LONGEST_S);
 
 int main(int count, char **words)
 {
     crew_transport = count > 1 ? words[1] : NULL;
     if (crew_transport && strstr(crew_transport, "ucx") && test_lacks(TEST_NETWORKS, "UCX"))
         return TEST_SKIPPED;
-    Suite *suite = suite_create("core/comm/messages");
-    TCase *cases = tcase_create("comm_messages");
-    tcase_set_timeout(cases, LONGEST_S);
-    tcase_add_loop_test(cases, a_token_goes_around, 0, 2);
-    tcase_add_loop_test(cases, tags_are_received_in_any_order_and_equal_ones_in_theirs, 0, 2);
-    tcase_add_test(cases, whoever_sends_is_known);
-    tcase_add_test(cases, messages_of_any_size_cross_each_other);
-    tcase_add_loop_test(cases, a_rank_sends_to_itself, 0, 2);
-    tcase_add_test(cases, messages_and_collectives_go_on_together);
-    tcase_add_test(cases, other_sizes_are_told_to_both);
-    tcase_add_test(cases, a_message_that_does_not_come_is_named);
-    tcase_add_loop_test(cases, messages_of_a_lost_process_end, 0, 2);
-    tcase_add_test(cases, closing_ends_messages);
-    tcase_add_test(cases, who_closes_ends_only_messages_with_itself);
-    suite_add_tcase(suite, cases);
-    return test_suite_run(suite);
+    return test_suite_run("core/comm/messages");
 }

@@ -265,13 +265,12 @@ static int do_everything(struct hand *hand)
     return 0;
 }
 
-START_TEST(every_operation_is_exact_at_once_and_as_a_work)
+LOOP_TEST(every_operation_is_exact_at_once_and_as_a_work, 0, 4)
 {
     static const char *const collectives[] = {"ring", "direct"};
     collective = collectives[_i / 2];
     crew_run(2 + (uint32_t)_i % 2, do_everything);
 }
-END_TEST
 
 // ---- Several communicators ----
 
@@ -321,11 +320,10 @@ static int overlap(struct hand *hand)
     return 0;
 }
 
-START_TEST(works_of_several_communicators_overlap_in_any_order)
+LOOP_TEST(works_of_several_communicators_overlap_in_any_order, 0, 2)
 {
     crew_run(2 + (uint32_t)_i, overlap);
 }
-END_TEST
 
 // {0, 1}, {1, 2}, {2, 0}, and all the other way round.
 static int some_of_them(struct hand *hand)
@@ -360,11 +358,10 @@ static int some_of_them(struct hand *hand)
     return 0;
 }
 
-START_TEST(some_processes_communicate_without_the_others)
+TEST(some_processes_communicate_without_the_others)
 {
     crew_run(3, some_of_them);
 }
-END_TEST
 
 #define HUNDREDS 500
 #define AT_ONCE 50
@@ -429,11 +426,10 @@ static int call_with_many_sizes(struct hand *hand)
     return 0;
 }
 
-START_TEST(sizes_may_all_differ)
+TEST(sizes_may_all_differ)
 {
     crew_run(3, call_with_many_sizes);
 }
-END_TEST
 
 static int alone(struct hand *hand)
 {
@@ -488,23 +484,17 @@ START_TEST(threads_start_works_too)
 }
 END_TEST
 
+TEST_SECONDS(LONGEST_S);
+
 int main(int count, char **words)
 {
     crew_transport = count > 1 ? words[1] : NULL;
     if (crew_transport && strstr(crew_transport, "ucx") && test_lacks(TEST_NETWORKS, "UCX"))
         return TEST_SKIPPED;
-    Suite *suite = suite_create("core/comm/processes");
-    TCase *cases = tcase_create("comm_processes");
-    tcase_set_timeout(cases, LONGEST_S);
-    tcase_add_loop_test(cases, every_operation_is_exact_at_once_and_as_a_work, 0, 4);
-    tcase_add_loop_test(cases, works_of_several_communicators_overlap_in_any_order, 0, 2);
-    tcase_add_test(cases, some_processes_communicate_without_the_others);
-    tcase_add_test(cases, sizes_may_all_differ);
     if (!crew_transport) {
-        tcase_add_test(cases, hundreds_of_communicators_are_opened_and_closed);
-        tcase_add_test(cases, one_process_is_a_job_too);
-        tcase_add_test(cases, threads_start_works_too);
+        tcase_add_test(test_registered(), hundreds_of_communicators_are_opened_and_closed);
+        tcase_add_test(test_registered(), one_process_is_a_job_too);
+        tcase_add_test(test_registered(), threads_start_works_too);
     }
-    suite_add_tcase(suite, cases);
-    return test_suite_run(suite);
+    return test_suite_run("core/comm/processes");
 }

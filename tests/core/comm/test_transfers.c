@@ -208,7 +208,7 @@ static void look(void)
 
 // ---- A lost peer ----
 
-START_TEST(sends_to_a_lost_peer_end_when_the_transport_has_let_go)
+TEST(sends_to_a_lost_peer_end_when_the_transport_has_let_go)
 {
     static char one[BYTES], other[BYTES];
     struct ls_comm_work *works[2] = {begin(LS_COMM_SEND, one, BYTES, 1, 1),
@@ -226,9 +226,8 @@ START_TEST(sends_to_a_lost_peer_end_when_the_transport_has_let_go)
     expect(works[1], LS_PEER_LOST);
     ck_assert(!has(one) && !has(other));
 }
-END_TEST
 
-START_TEST(receives_of_a_lost_peer_end_when_the_transport_has_let_go)
+TEST(receives_of_a_lost_peer_end_when_the_transport_has_let_go)
 {
     static char one[BYTES], other[BYTES];
     struct ls_comm_work *coming = begin(LS_COMM_RECEIVE, one, BYTES, 1, 1);
@@ -251,10 +250,9 @@ START_TEST(receives_of_a_lost_peer_end_when_the_transport_has_let_go)
     ls_comm_messages_fail_all(comm->messages, LS_ABORTED);
     expect(of_another, LS_ABORTED);
 }
-END_TEST
 
 // Nobody waits for it, or somebody has come since.
-START_TEST(unexpected_payloads_of_a_lost_peer_stay_until_the_transport_has_let_go)
+TEST(unexpected_payloads_of_a_lost_peer_stay_until_the_transport_has_let_go)
 {
     static char one[BYTES];
     struct ls_comm_work *claims = NULL;
@@ -273,13 +271,12 @@ START_TEST(unexpected_payloads_of_a_lost_peer_stay_until_the_transport_has_let_g
     ck_assert_uint_eq(transport->count, 1);
     expect(begin(LS_COMM_RECEIVE, one, BYTES, 1, 1), LS_PEER_LOST); // nothing comes any more
 }
-END_TEST
 
 // ---- All ends ----
 
 // UCX may hold memory after an abort; works end all the same, because nothing more can be done for
 // them.
-START_TEST(transfers_stay_until_the_endpoint_is_closed)
+LOOP_TEST(transfers_stay_until_the_endpoint_is_closed, 0, 2)
 {
     static char one[BYTES];
     transport->stuck = _i;
@@ -296,10 +293,9 @@ START_TEST(transfers_stay_until_the_endpoint_is_closed)
     ck_assert_uint_eq(transport->count,
                       5); // two of the send, two headers to come, the unexpected payload
 }
-END_TEST
 
 // Somebody else has aborted it, and a peer does not let go: that is no lost peer.
-START_TEST(an_abort_that_leaves_memory_to_the_transport_ends_all)
+LOOP_TEST(an_abort_that_leaves_memory_to_the_transport_ends_all, 0, 2)
 {
     static char one[BYTES];
     struct ls_comm_work *send = begin(LS_COMM_SEND, one, BYTES, 1, 1);
@@ -315,13 +311,12 @@ START_TEST(an_abort_that_leaves_memory_to_the_transport_ends_all)
     ls_comm_work_free(send);
     ls_comm_work_free(receive);
 }
-END_TEST
 
 // ---- What the transport does not take ----
 
 static const enum ls_status answers[] = {LS_PEER_LOST, LS_OUT_OF_MEMORY};
 
-START_TEST(a_message_that_cannot_be_sent_ends)
+LOOP_TEST(a_message_that_cannot_be_sent_ends, 0, 2)
 {
     static char one[BYTES];
     struct ls_comm_work *receive = begin(LS_COMM_RECEIVE, one, BYTES, 1, 1);
@@ -333,9 +328,8 @@ START_TEST(a_message_that_cannot_be_sent_ends)
     if (!_i)
         expect(receive, LS_ABORTED);
 }
-END_TEST
 
-START_TEST(a_message_that_cannot_be_received_ends)
+LOOP_TEST(a_message_that_cannot_be_received_ends, 0, 2)
 {
     static char one[BYTES];
     struct ls_comm_work *receive = begin(LS_COMM_RECEIVE, one, BYTES, 1, 1);
@@ -344,10 +338,9 @@ START_TEST(a_message_that_cannot_be_received_ends)
     expect(receive, answers[_i]);
     ck_assert(!has(one));
 }
-END_TEST
 
 // It is not kept for a receive that would wait for ever.
-START_TEST(an_unexpected_payload_that_cannot_be_received_is_dropped)
+LOOP_TEST(an_unexpected_payload_that_cannot_be_received_is_dropped, 0, 2)
 {
     static char one[BYTES];
     struct ls_comm_work *other = begin(LS_COMM_RECEIVE, one, BYTES, 1, 2);
@@ -356,21 +349,5 @@ START_TEST(an_unexpected_payload_that_cannot_be_received_is_dropped)
     expect(other, answers[_i]);
     expect(begin(LS_COMM_RECEIVE, one, BYTES, 1, 1), answers[_i]);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("core/comm/transfers");
-    TCase *cases = tcase_create("transfers");
-    tcase_add_checked_fixture(cases, set_up, clean_up);
-    tcase_add_test(cases, sends_to_a_lost_peer_end_when_the_transport_has_let_go);
-    tcase_add_test(cases, receives_of_a_lost_peer_end_when_the_transport_has_let_go);
-    tcase_add_test(cases, unexpected_payloads_of_a_lost_peer_stay_until_the_transport_has_let_go);
-    tcase_add_loop_test(cases, transfers_stay_until_the_endpoint_is_closed, 0, 2);
-    tcase_add_loop_test(cases, an_abort_that_leaves_memory_to_the_transport_ends_all, 0, 2);
-    tcase_add_loop_test(cases, a_message_that_cannot_be_sent_ends, 0, 2);
-    tcase_add_loop_test(cases, a_message_that_cannot_be_received_ends, 0, 2);
-    tcase_add_loop_test(cases, an_unexpected_payload_that_cannot_be_received_is_dropped, 0, 2);
-    suite_add_tcase(suite, cases);
-    return test_suite_run(suite);
-}
+TEST_FIXTURE(set_up, clean_up);

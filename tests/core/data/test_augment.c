@@ -52,17 +52,15 @@ static void expect_as_keras(const struct augmented_by_keras *expected, int rotat
     }
 }
 
-START_TEST(shifts_are_those_of_keras)
+LOOP_TEST(shifts_are_those_of_keras, 0, 3)
 {
     expect_as_keras(&shifted[_i], 0);
 }
-END_TEST
 
-START_TEST(rotations_are_those_of_keras)
+LOOP_TEST(rotations_are_those_of_keras, 0, 3)
 {
     expect_as_keras(&rotated[_i], 1);
 }
-END_TEST
 
 // The value at (row, column, channel) of the image, mirrored; 0 outside.
 static int at(int row, int column, int channel, bool flip_rows, bool flip_columns)
@@ -86,7 +84,7 @@ static bool is_moved(const uint8_t *made, int down, int right, bool flip_rows, b
 }
 
 // Padding 6 is more than there are rows, so nothing of the image may be left.
-START_TEST(flips_and_crops_are_parts_of_the_image)
+LOOP_TEST(flips_and_crops_are_parts_of_the_image, 0, 8)
 {
     enum { PADDING = 6, SIDE = 2 * PADDING + 1 };
     const struct ls_augmentation augmentation = {
@@ -125,9 +123,8 @@ START_TEST(flips_and_crops_are_parts_of_the_image)
             ck_assert(times == 0 || abs(times - TRIALS / flips) <= 35);
         }
 }
-END_TEST
 
-START_TEST(the_same_key_makes_the_same_image_and_another_key_another)
+TEST(the_same_key_makes_the_same_image_and_another_key_another)
 {
     const struct ls_augmentation all = {
         .flip_columns = true, .flip_rows = true, .crop = 2, .translation = 0.2, .rotation = 0.1};
@@ -150,7 +147,6 @@ START_TEST(the_same_key_makes_the_same_image_and_another_key_another)
     for (int i = 0; i < VALUES; i++)
         ck_assert_float_eq(image[i], (float)value(i)); // is only read
 }
-END_TEST
 
 static const struct {
     const char *text, *message;
@@ -161,7 +157,7 @@ static const struct {
     {"any:random_rotation=0", "random_rotation must be above 0 and at most 1, not 0"},
 };
 
-START_TEST(values_out_of_range_are_refused)
+TABLE_TEST(values_out_of_range_are_refused, refused)
 {
     struct ls_spec spec;
     struct ls_augmentation augmentation;
@@ -171,9 +167,8 @@ START_TEST(values_out_of_range_are_refused)
     expect_error("--dataset", refused[_i].message);
     ls_spec_finish(&spec);
 }
-END_TEST
 
-START_TEST(only_images_are_augmented)
+TEST(only_images_are_augmented)
 {
     struct ls_field field = bytes;
     const struct ls_augmentation none = {0}, flip = {.flip_columns = true};
@@ -183,20 +178,4 @@ START_TEST(only_images_are_augmented)
     ck_assert_int_eq(ls_augmentation_check("--dataset", &none, &field, 1), LS_OK);
     ck_assert_int_eq(ls_augmentation_check("--dataset", &flip, &field, 1), LS_USAGE);
     expect_error("'x' has 2 dimensions of uint8", "for images");
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("augment");
-    TCase *group = tcase_create("augment");
-    tcase_add_loop_test(group, shifts_are_those_of_keras, 0, 3);
-    tcase_add_loop_test(group, rotations_are_those_of_keras, 0, 3);
-    tcase_add_loop_test(group, flips_and_crops_are_parts_of_the_image, 0, 8);
-    tcase_add_test(group, the_same_key_makes_the_same_image_and_another_key_another);
-    tcase_add_loop_test(group, values_out_of_range_are_refused, 0,
-                        sizeof(refused) / sizeof(refused[0]));
-    tcase_add_test(group, only_images_are_augmented);
-    suite_add_tcase(suite, group);
-    return test_suite_run(suite);
 }

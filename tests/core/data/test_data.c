@@ -21,7 +21,7 @@ static void *wait_for_files(void *argument)
     return status ? NULL : (void *)(uintptr_t)dataset;
 }
 
-START_TEST(threads_that_wait_at_once_all_get_the_data)
+TEST(threads_that_wait_at_once_all_get_the_data)
 {
     pthread_t threads[THREADS];
     OK(ls_data_open("synthetic:examples=20000", "train", &data));
@@ -37,7 +37,6 @@ START_TEST(threads_that_wait_at_once_all_get_the_data)
     pthread_barrier_destroy(&together);
     ls_data_close(data);
 }
-END_TEST
 
 // ---- Arrays that are borrowed ----
 
@@ -55,7 +54,7 @@ static const struct ls_dataset *dataset_of(struct ls_data *borrowed)
     return dataset;
 }
 
-START_TEST(only_what_the_model_reads_as_it_is_stays_where_it_is)
+TEST(only_what_the_model_reads_as_it_is_stays_where_it_is)
 {
     static float x[EXAMPLES * 2 + 1], weights[EXAMPLES];
     static double precise[EXAMPLES * 2];
@@ -80,9 +79,8 @@ START_TEST(only_what_the_model_reads_as_it_is_stays_where_it_is)
     ls_data_close(borrowed);
     ck_assert_int_eq(released, 1);
 }
-END_TEST
 
-START_TEST(arrays_are_given_back_when_no_model_trains_on_them)
+TEST(arrays_are_given_back_when_no_model_trains_on_them)
 {
     static float x[EXAMPLES * 16];
     static uint8_t y[EXAMPLES];
@@ -109,9 +107,8 @@ START_TEST(arrays_are_given_back_when_no_model_trains_on_them)
     ls_model_close(b);
     ls_run_close(run);
 }
-END_TEST
 
-START_TEST(what_is_refused_is_not_given_back)
+TEST(what_is_refused_is_not_given_back)
 {
     static float x[EXAMPLES * 2];
     int released = 0;
@@ -127,7 +124,6 @@ START_TEST(what_is_refused_is_not_given_back)
     ck_assert_int_eq(released, 0);
     ck_assert_ptr_null(borrowed);
 }
-END_TEST
 
 // ---- Classes with names ----
 
@@ -200,7 +196,7 @@ static enum ls_status step_of(struct ls_replica_context *replica, void *context)
     return LS_OK;
 }
 
-START_TEST(a_model_gives_classes_the_numbers_that_it_has_learnt)
+TEST(a_model_gives_classes_the_numbers_that_it_has_learnt)
 {
     char path[64];
     int32_t sum = 0;
@@ -247,18 +243,4 @@ START_TEST(a_model_gives_classes_the_numbers_that_it_has_learnt)
     ls_data_close(two);
     ls_data_close(other);
     ls_run_close(run);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("data");
-    TCase *cases = tcase_create("data");
-    tcase_add_test(cases, threads_that_wait_at_once_all_get_the_data);
-    tcase_add_test(cases, only_what_the_model_reads_as_it_is_stays_where_it_is);
-    tcase_add_test(cases, arrays_are_given_back_when_no_model_trains_on_them);
-    tcase_add_test(cases, what_is_refused_is_not_given_back);
-    tcase_add_test(cases, a_model_gives_classes_the_numbers_that_it_has_learnt);
-    suite_add_tcase(suite, cases);
-    return test_suite_run(suite);
 }

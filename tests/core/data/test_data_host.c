@@ -137,7 +137,7 @@ static void wait_for(pid_t pid)
     ck_assert_int_eq(status, 0);
 }
 
-START_TEST(one_reads_and_all_have_the_same_values)
+TEST(one_reads_and_all_have_the_same_values)
 {
     pid_t pids[PROCESSES];
     uint32_t readers = 0;
@@ -151,10 +151,9 @@ START_TEST(one_reads_and_all_have_the_same_values)
     }
     ck_assert_uint_eq(readers, 1);
 }
-END_TEST
 
 // Who comes when nobody offers any more reads, too.
-START_TEST(one_that_comes_late_reads_for_itself)
+TEST(one_that_comes_late_reads_for_itself)
 {
     pid_t pids[PROCESSES];
     start(pids, text);
@@ -175,9 +174,8 @@ START_TEST(one_that_comes_late_reads_for_itself)
         ck_assert_int_eq(found[i].bytes_read >= TEXT_BYTES, i == PROCESSES - 1);
     }
 }
-END_TEST
 
-START_TEST(all_say_what_is_wrong_with_the_files)
+TEST(all_say_what_is_wrong_with_the_files)
 {
     pid_t pids[PROCESSES];
     start(pids, "text:file=/nowhere/at/all.txt,length=8");
@@ -187,10 +185,9 @@ START_TEST(all_say_what_is_wrong_with_the_files)
         ck_assert_int_eq(found[i].status, LS_BAD_INPUT);
     }
 }
-END_TEST
 
 // Another name than that of the other tests, which may still be taken.
-START_TEST(nobody_waits_for_one_that_is_stopped)
+TEST(nobody_waits_for_one_that_is_stopped)
 {
     char link[80], what[160];
     pid_t pids[PROCESSES];
@@ -216,10 +213,9 @@ START_TEST(nobody_waits_for_one_that_is_stopped)
     waitpid(pids[0], &status, 0);
     unlink(link);
 }
-END_TEST
 
 // The first one has the name, lives, and never hands anything out.
-START_TEST(nobody_waits_for_ever_for_one_that_is_silent)
+TEST(nobody_waits_for_ever_for_one_that_is_silent)
 {
     char link[80], what[160], log[1024];
     pid_t pids[2];
@@ -272,19 +268,5 @@ START_TEST(nobody_waits_for_ever_for_one_that_is_silent)
     unlink(log);
     unlink(link);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("data_host");
-    TCase *cases = tcase_create("data_host");
-    tcase_add_checked_fixture(cases, set_up, clean_up);
-    tcase_set_timeout(cases, 60);
-    tcase_add_test(cases, one_reads_and_all_have_the_same_values);
-    tcase_add_test(cases, one_that_comes_late_reads_for_itself);
-    tcase_add_test(cases, all_say_what_is_wrong_with_the_files);
-    tcase_add_test(cases, nobody_waits_for_one_that_is_stopped);
-    tcase_add_test(cases, nobody_waits_for_ever_for_one_that_is_silent);
-    suite_add_tcase(suite, cases);
-    return test_suite_run(suite);
-}
+TEST_FIXTURE(set_up, clean_up);

@@ -85,39 +85,35 @@ static void expect_usage(const char *text, const char *one, const char *other)
     expect_error(one, other);
 }
 
-START_TEST(limit_takes_the_first_of_each_split)
+TEST(limit_takes_the_first_of_each_split)
 {
     expect_count("apples", LS_TRAIN, 100);
     expect_count("apples:dir=x,limit=1", LS_TRAIN, 1);
     expect_count("apples:limit=100", LS_TRAIN, 100);
     expect_count("apples:limit=7", LS_TEST, 7);
 }
-END_TEST
 
-START_TEST(a_smaller_test_set_is_taken_whole)
+TEST(a_smaller_test_set_is_taken_whole)
 {
     expect_count("apples:limit=50", LS_TEST, 10);
 }
-END_TEST
 
-START_TEST(more_than_the_training_set_has_is_refused_and_the_count_named)
+TEST(more_than_the_training_set_has_is_refused_and_the_count_named)
 {
     closed = 0;
     expect_usage("apples:limit=101", "limit=101", "100");
     ck_assert_uint_eq(closed, 1);
 }
-END_TEST
 
-START_TEST(a_limit_that_is_no_count_is_refused)
+TEST(a_limit_that_is_no_count_is_refused)
 {
     expect_usage("apples:limit=0", "limit", "at least 1");
     expect_usage("apples:limit=-3", "limit", "-3");
     expect_usage("apples:limit=ten", "limit", "ten");
     expect_usage("apples:limit=99999999999999999999", "limit", "99999999999999999999");
 }
-END_TEST
 
-START_TEST(examples_are_skipped_taken_and_repeated)
+TEST(examples_are_skipped_taken_and_repeated)
 {
     expect_count("apples:skip=30", LS_TRAIN, 70);
     expect_count("apples:skip=3", LS_TEST, 7);
@@ -135,9 +131,8 @@ START_TEST(examples_are_skipped_taken_and_repeated)
     ck_assert_ptr_eq(dataset->fields[0].values, numbers + 30);
     ls_dataset_close(dataset);
 }
-END_TEST
 
-START_TEST(what_leaves_nothing_or_too_much_is_refused)
+TEST(what_leaves_nothing_or_too_much_is_refused)
 {
     expect_usage("apples:skip=100", "skip=100", "none of the 100 training examples");
     expect_usage("apples:skip=80,take=21", "take=21", "only 20");
@@ -149,25 +144,22 @@ START_TEST(what_leaves_nothing_or_too_much_is_refused)
     expect_usage("apples:random_flip=sideways", "random_flip", "horizontal");
     expect_usage("apples:random_crop=4", "for images", "random_crop");
 }
-END_TEST
 
-START_TEST(an_unknown_dataset_is_refused_with_the_nearest_name_and_the_list)
+TEST(an_unknown_dataset_is_refused_with_the_nearest_name_and_the_list)
 {
     expect_usage("aples", "did you mean apples", "apples, pears");
     expect_usage("bananas", "unknown dataset bananas", "apples, pears");
     expect_usage("", "--dataset", "");
 }
-END_TEST
 
-START_TEST(an_unknown_option_is_refused)
+TEST(an_unknown_option_is_refused)
 {
     expect_usage("apples:dri=x", "dri", "dir");
     expect_usage("apples:limits=3", "limits", "limit");
     expect_usage("pears:dir=x", "dir", "pears");
 }
-END_TEST
 
-START_TEST(what_the_reader_answers_is_passed_on)
+TEST(what_the_reader_answers_is_passed_on)
 {
     struct ls_dataset *dataset;
     ck_assert_int_eq(ls_dataset_open("pears:limit=3", LS_TRAIN, &dataset), LS_BAD_INPUT);
@@ -175,7 +167,6 @@ START_TEST(what_the_reader_answers_is_passed_on)
     struct ls_dataset_info info;
     ck_assert_int_eq(ls_dataset_describe("pears", LS_TRAIN, &info), LS_BAD_INPUT);
 }
-END_TEST
 
 // The readers give 100 training examples, and 10 others; example i is the number i.
 static void expect_part(const char *text, enum ls_split split, uint64_t first, uint64_t count)
@@ -192,7 +183,7 @@ static void expect_part(const char *text, enum ls_split split, uint64_t first, u
     ls_dataset_close(dataset);
 }
 
-START_TEST(the_last_part_is_validated_on)
+TEST(the_last_part_is_validated_on)
 {
     expect_part("apples", LS_VALIDATION, 0, 10); // the test split
     expect_part("apples:validation_split=0.25", LS_TRAIN, 0, 75);
@@ -211,9 +202,8 @@ START_TEST(the_last_part_is_validated_on)
     expect_part("plums:validation_split=0.1", LS_TEST, 90, 10);
     expect_part("plums:validation_split=0.1", LS_VALIDATION, 90, 10);
 }
-END_TEST
 
-START_TEST(a_part_that_leaves_nothing_is_refused)
+TEST(a_part_that_leaves_nothing_is_refused)
 {
     expect_usage("apples:validation_split=-0.5", "validation_split", "between 0 and 1");
     expect_usage("apples:validation_split=1.5", "validation_split", "between 0 and 1");
@@ -224,7 +214,6 @@ START_TEST(a_part_that_leaves_nothing_is_refused)
     expect_usage("apples:validation_split=1e-30", "validation_split",
                  "of 100 examples leaves none to validate on");
 }
-END_TEST
 
 static enum ls_status load_number(const struct ls_dataset *dataset, uint64_t epoch, uint64_t first,
                                   uint64_t count, void *const *fields)
@@ -244,7 +233,7 @@ static uint64_t contents_of(const struct ls_dataset *dataset)
 }
 
 // Every value counts, its order and what is made of it; not where it is, nor what lies between two.
-START_TEST(contents_are_all_that_is_trained_on)
+TEST(contents_are_all_that_is_trained_on)
 {
     static const char *const pets[] = {"cat", "dog"}, *const others[] = {"dog", "cat"};
     uint8_t values[10000] = {0}, spread[30000] = {0};
@@ -286,10 +275,9 @@ START_TEST(contents_are_all_that_is_trained_on)
     dataset.repeat = 0, dataset.count = 10000;
     ck_assert_uint_eq(contents_of(&dataset), own);
 }
-END_TEST
 
 // Of 10,000 that are made, every second or third is looked at; of those in order none.
-START_TEST(contents_of_what_is_made_are_those_of_4096_examples)
+TEST(contents_of_what_is_made_are_those_of_4096_examples)
 {
     uint8_t values[10000] = {0};
     struct ls_dataset dataset = {.count = 10000,
@@ -311,26 +299,4 @@ START_TEST(contents_of_what_is_made_are_those_of_4096_examples)
     const uint64_t ordered = contents_of(&dataset);
     values[0] = 0;
     ck_assert_uint_eq(contents_of(&dataset), ordered);
-}
-END_TEST
-
-int main(void)
-{
-    TCase *tests = tcase_create("dataset");
-    tcase_add_test(tests, limit_takes_the_first_of_each_split);
-    tcase_add_test(tests, examples_are_skipped_taken_and_repeated);
-    tcase_add_test(tests, what_leaves_nothing_or_too_much_is_refused);
-    tcase_add_test(tests, a_smaller_test_set_is_taken_whole);
-    tcase_add_test(tests, more_than_the_training_set_has_is_refused_and_the_count_named);
-    tcase_add_test(tests, a_limit_that_is_no_count_is_refused);
-    tcase_add_test(tests, an_unknown_dataset_is_refused_with_the_nearest_name_and_the_list);
-    tcase_add_test(tests, an_unknown_option_is_refused);
-    tcase_add_test(tests, what_the_reader_answers_is_passed_on);
-    tcase_add_test(tests, the_last_part_is_validated_on);
-    tcase_add_test(tests, a_part_that_leaves_nothing_is_refused);
-    tcase_add_test(tests, contents_are_all_that_is_trained_on);
-    tcase_add_test(tests, contents_of_what_is_made_are_those_of_4096_examples);
-    Suite *suite = suite_create("core/data/dataset");
-    suite_add_tcase(suite, tests);
-    return test_suite_run(suite);
 }

@@ -16,7 +16,7 @@ static struct ls_field bytes_of(const uint8_t *examples, int64_t elements, float
                              .stride = (uint64_t)elements};
 }
 
-START_TEST(every_pixel_is_divided_by_255_to_the_bit)
+TEST(every_pixel_is_divided_by_255_to_the_bit)
 {
     uint8_t pixels[256];
     float out[256];
@@ -34,9 +34,8 @@ START_TEST(every_pixel_is_divided_by_255_to_the_bit)
     }
     ck_assert_uint_gt(by_product, 0); // the shortcut would have been seen
 }
-END_TEST
 
-START_TEST(examples_of_every_length_are_whole_and_nothing_beyond_is_touched)
+TEST(examples_of_every_length_are_whole_and_nothing_beyond_is_touched)
 {
     static uint8_t pixels[3 * MOST];
     static float out[3 * MOST + 1];
@@ -59,9 +58,8 @@ START_TEST(examples_of_every_length_are_whole_and_nothing_beyond_is_touched)
         }
     }
 }
-END_TEST
 
-START_TEST(floats_are_copied_or_divided)
+TEST(floats_are_copied_or_divided)
 {
     const float stored[6] = {1, 2, 3, 4, 5, -0.0f};
     float out[6];
@@ -80,10 +78,9 @@ START_TEST(floats_are_copied_or_divided)
     for (int i = 0; i < 6; i++)
         ck_assert(out[i] == same[i] / 10.0f);
 }
-END_TEST
 
 // Class numbers as any reader stores them, for a loss of classes and for one of numbers.
-START_TEST(labels_become_int32_or_float32)
+TEST(labels_become_int32_or_float32)
 {
     const uint8_t bytes[3] = {7, 0, 255};
     const int32_t numbers[3] = {70000, -1, 3};
@@ -107,10 +104,9 @@ START_TEST(labels_become_int32_or_float32)
     const float wanted[8] = {5, 6, 1, 2, 3, 4, 5, 6};
     ck_assert_mem_eq(out, wanted, sizeof(wanted));
 }
-END_TEST
 
 // Windows of a text: each begins `stride` bytes after the one before, and is longer than that.
-START_TEST(examples_may_overlap)
+TEST(examples_may_overlap)
 {
     const uint8_t text[10] = {9, 8, 7, 6, 5, 4, 3, 2, 1, 0};
     const int32_t ids[8] = {1 << 20, -2, 3, -4, 5, -6, 7, -8};
@@ -135,28 +131,12 @@ START_TEST(examples_may_overlap)
     for (int i = 0; i < 12; i++)
         ck_assert_int_eq(numbers[i], ids[order[i / 4] * 2 + (uint32_t)i % 4]);
 }
-END_TEST
 
-START_TEST(what_cannot_be_delivered_is_known)
+TEST(what_cannot_be_delivered_is_known)
 {
     ck_assert(ls_can_gather(LS_U8, LS_U8) && ls_can_gather(LS_U8, LS_I32));
     ck_assert(ls_can_gather(LS_U8, LS_F32) && ls_can_gather(LS_I32, LS_F32));
     ck_assert(ls_can_gather(LS_I32, LS_I32) && ls_can_gather(LS_F32, LS_F32));
     ck_assert(!ls_can_gather(LS_F32, LS_I32) && !ls_can_gather(LS_F32, LS_U8));
     ck_assert(!ls_can_gather(LS_I32, LS_U8) && !ls_can_gather(LS_F64, LS_F32));
-}
-END_TEST
-
-int main(void)
-{
-    TCase *tests = tcase_create("gather");
-    tcase_add_test(tests, every_pixel_is_divided_by_255_to_the_bit);
-    tcase_add_test(tests, examples_of_every_length_are_whole_and_nothing_beyond_is_touched);
-    tcase_add_test(tests, floats_are_copied_or_divided);
-    tcase_add_test(tests, labels_become_int32_or_float32);
-    tcase_add_test(tests, examples_may_overlap);
-    tcase_add_test(tests, what_cannot_be_delivered_is_known);
-    Suite *suite = suite_create("core/data/gather");
-    suite_add_tcase(suite, tests);
-    return test_suite_run(suite);
 }

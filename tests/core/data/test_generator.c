@@ -110,7 +110,7 @@ static const struct {
     uint32_t replicas;
 } strategies[] = {{NULL, 1}, {"ring", 3}, {"central-storage", 2}};
 
-START_TEST(it_is_trained_on_as_the_same_examples_in_order)
+LOOP_TEST(it_is_trained_on_as_the_same_examples_in_order, 0, 3)
 {
     struct script script = {.examples = EXAMPLES};
     struct ls_data *data = NULL;
@@ -122,9 +122,8 @@ START_TEST(it_is_trained_on_as_the_same_examples_in_order)
     ck_assert_uint_ge(script.calls, EPOCHS * 7);
     ls_data_close(data);
 }
-END_TEST
 
-START_TEST(without_a_known_number_it_is_as_memory)
+TEST(without_a_known_number_it_is_as_memory)
 {
     struct script script = {.examples = EXAMPLES};
     struct ls_data *data = NULL;
@@ -136,7 +135,6 @@ START_TEST(without_a_known_number_it_is_as_memory)
     ck_assert_uint_eq(script.calls, 1);
     ls_data_close(data);
 }
-END_TEST
 
 static const struct {
     struct script script;
@@ -152,7 +150,7 @@ static const struct {
     {{.too_few = 1}, LS_BAD_INPUT, "of 50 in an epoch"},
 };
 
-START_TEST(what_it_does_wrong_ends_the_training)
+LOOP_TEST(what_it_does_wrong_ends_the_training, 0, 5)
 {
     struct script script = {.examples = EXAMPLES,
                             .status = failures[_i].script.status,
@@ -170,10 +168,9 @@ START_TEST(what_it_does_wrong_ends_the_training)
     ls_model_close(model);
     ls_run_close(together);
 }
-END_TEST
 
 // Batches are made ahead of the training: what fails there matters when it is needed.
-START_TEST(what_fails_behind_the_end_of_the_training_is_not_said)
+TABLE_TEST(what_fails_behind_the_end_of_the_training_is_not_said, strategies)
 {
     struct script script = {.examples = EXAMPLES, .status = LS_BAD_INPUT, .epoch = 2};
     struct ls_data *data = NULL;
@@ -190,7 +187,6 @@ START_TEST(what_fails_behind_the_end_of_the_training_is_not_said)
     ls_model_close(model);
     ls_run_close(together);
 }
-END_TEST
 
 static atomic_uint waits_told;
 
@@ -201,7 +197,7 @@ static void count_waits(void *context, uint32_t level, const char *line)
 }
 
 // Not even one that never returns is silent; but it has all the time that it takes.
-START_TEST(a_slow_generator_is_waited_for_and_said)
+LOOP_TEST(a_slow_generator_is_waited_for_and_said, 0, 2)
 {
     struct script script = {.examples = EXAMPLES, .sleep_ms = _i ? 600 : 0};
     const struct ls_generator generator = generator_of(&script, true);
@@ -220,9 +216,8 @@ START_TEST(a_slow_generator_is_waited_for_and_said)
     ls_data_close(data);
     ls_run_close(run);
 }
-END_TEST
 
-START_TEST(what_is_no_generator_is_refused)
+TEST(what_is_no_generator_is_refused)
 {
     struct script script = {.examples = EXAMPLES};
     struct ls_data *data = NULL;
@@ -244,20 +239,5 @@ START_TEST(what_is_no_generator_is_refused)
     expect_error(ls_data_from_generator(&generator, &data), LS_BAD_INPUT, "no examples");
     ck_assert_ptr_null(data);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("generator");
-    TCase *group = tcase_create("generator");
-    tcase_add_checked_fixture(group, forget_errors, NULL);
-    tcase_add_loop_test(group, it_is_trained_on_as_the_same_examples_in_order, 0, 3);
-    tcase_add_test(group, without_a_known_number_it_is_as_memory);
-    tcase_add_loop_test(group, what_it_does_wrong_ends_the_training, 0, 5);
-    tcase_add_loop_test(group, what_fails_behind_the_end_of_the_training_is_not_said, 0,
-                        sizeof(strategies) / sizeof(*strategies));
-    tcase_add_loop_test(group, a_slow_generator_is_waited_for_and_said, 0, 2);
-    tcase_add_test(group, what_is_no_generator_is_refused);
-    suite_add_tcase(suite, group);
-    return test_suite_run(suite);
-}
+TEST_FIXTURE(forget_errors, NULL);

@@ -119,7 +119,7 @@ static void read_all(const struct ls_dataset *dataset, uint32_t world, uint64_t 
     ls_stream_close(stream);
 }
 
-START_TEST(examples_are_made_as_they_are_asked_for)
+TEST(examples_are_made_as_they_are_asked_for)
 {
     struct ls_dataset dataset = made();
     struct made_example examples[EXAMPLES - 3];
@@ -134,9 +134,8 @@ START_TEST(examples_are_made_as_they_are_asked_for)
             ck_assert_float_eq(examples[i].pixels[p],
                                (float)(uint8_t)(examples[i].label * 10 + p) / 2);
 }
-END_TEST
 
-START_TEST(augmented_examples_are_the_same_for_every_world_and_batch)
+TEST(augmented_examples_are_the_same_for_every_world_and_batch)
 {
     struct ls_dataset dataset = made();
     static struct made_example expected[2 * EXAMPLES], examples[2 * EXAMPLES];
@@ -163,9 +162,8 @@ START_TEST(augmented_examples_are_the_same_for_every_world_and_batch)
     ck_assert_int_ge(moved, EXAMPLES);
     ck_assert_int_ge(other, EXAMPLES / 2);
 }
-END_TEST
 
-START_TEST(repeated_examples_are_augmented_each_in_its_own_way)
+TEST(repeated_examples_are_augmented_each_in_its_own_way)
 {
     struct ls_dataset dataset = made();
     static struct made_example examples[2 * EXAMPLES];
@@ -187,9 +185,8 @@ START_TEST(repeated_examples_are_augmented_each_in_its_own_way)
         ck_assert_int_eq(seen[i], 2);
     ck_assert_int_ge(different, EXAMPLES / 2);
 }
-END_TEST
 
-START_TEST(a_dataset_in_order_is_asked_for_one_piece_after_the_other)
+TEST(a_dataset_in_order_is_asked_for_one_piece_after_the_other)
 {
     struct ls_dataset dataset = made();
     static struct made_example examples[2 * EXAMPLES];
@@ -203,9 +200,8 @@ START_TEST(a_dataset_in_order_is_asked_for_one_piece_after_the_other)
             ck_assert_int_eq(examples[i].label, i % EXAMPLES);
     }
 }
-END_TEST
 
-START_TEST(an_example_that_cannot_be_made_ends_the_stream_with_one_line)
+TEST(an_example_that_cannot_be_made_ends_the_stream_with_one_line)
 {
     struct ls_dataset dataset = made();
     const struct ls_stream_options options = {
@@ -223,7 +219,6 @@ START_TEST(an_example_that_cannot_be_made_ends_the_stream_with_one_line)
     ls_stream_close(stream);
     expect_error("example 18 is bad", "test");
 }
-END_TEST
 
 // ---- Crew ----
 
@@ -235,7 +230,7 @@ static enum ls_status count_item(void *context, uint32_t worker, uint64_t item)
     return LS_OK;
 }
 
-START_TEST(a_crew_does_each_item_once)
+LOOP_TEST(a_crew_does_each_item_once, 1, 5)
 {
     struct ls_crew *crew;
     static atomic_uint counts[1000];
@@ -247,7 +242,6 @@ START_TEST(a_crew_does_each_item_once)
     }
     ls_crew_destroy(crew);
 }
-END_TEST
 
 // ---- Cache ----
 
@@ -272,7 +266,7 @@ static struct ls_dataset shortened(void)
     return dataset;
 }
 
-START_TEST(a_cache_has_the_examples_that_were_made)
+TEST(a_cache_has_the_examples_that_were_made)
 {
     struct ls_dataset dataset = shortened(), *cached = &dataset;
     folder_make();
@@ -296,9 +290,8 @@ START_TEST(a_cache_has_the_examples_that_were_made)
     expect_cached(cached, 4 * (EXAMPLES - 2));
     folder_remove();
 }
-END_TEST
 
-START_TEST(a_file_that_is_no_cache_stays_as_it_is)
+TEST(a_file_that_is_no_cache_stays_as_it_is)
 {
     struct ls_dataset dataset = shortened(), *cached = &dataset;
     char content[16] = "";
@@ -314,9 +307,8 @@ START_TEST(a_file_that_is_no_cache_stays_as_it_is)
     ck_assert_str_eq(content, "my own bytes");
     folder_remove();
 }
-END_TEST
 
-START_TEST(a_failure_leaves_no_cache_behind)
+TEST(a_failure_leaves_no_cache_behind)
 {
     struct ls_dataset dataset = shortened(), *cached = &dataset;
     folder_make();
@@ -328,22 +320,4 @@ START_TEST(a_failure_leaves_no_cache_behind)
     ck_assert_ptr_eq(cached, &dataset);
     ck_assert_int_ne(access(in_folder("cache"), F_OK), 0);
     ck_assert_int_eq(rmdir(folder), 0); // is empty
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("making");
-    TCase *group = tcase_create("making");
-    tcase_add_test(group, examples_are_made_as_they_are_asked_for);
-    tcase_add_test(group, augmented_examples_are_the_same_for_every_world_and_batch);
-    tcase_add_test(group, repeated_examples_are_augmented_each_in_its_own_way);
-    tcase_add_test(group, a_dataset_in_order_is_asked_for_one_piece_after_the_other);
-    tcase_add_test(group, an_example_that_cannot_be_made_ends_the_stream_with_one_line);
-    tcase_add_loop_test(group, a_crew_does_each_item_once, 1, 5);
-    tcase_add_test(group, a_cache_has_the_examples_that_were_made);
-    tcase_add_test(group, a_file_that_is_no_cache_stays_as_it_is);
-    tcase_add_test(group, a_failure_leaves_no_cache_behind);
-    suite_add_tcase(suite, group);
-    return test_suite_run(suite);
 }

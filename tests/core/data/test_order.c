@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-START_TEST(shares_are_contiguous_and_differ_by_at_most_one)
+TEST(shares_are_contiguous_and_differ_by_at_most_one)
 {
     for (uint32_t world = 1; world <= 9; world++) {
         for (uint64_t count = 0; count <= 40; count++) {
@@ -25,9 +25,8 @@ START_TEST(shares_are_contiguous_and_differ_by_at_most_one)
         }
     }
 }
-END_TEST
 
-START_TEST(shares_are_even_where_all_are_equal)
+TEST(shares_are_even_where_all_are_equal)
 {
     const struct ls_share_group groups[2] = {{.ranks = 2, .weight = 1}, {.ranks = 1, .weight = 2}};
     struct ls_shares shares;
@@ -43,9 +42,8 @@ START_TEST(shares_are_even_where_all_are_equal)
     shares = (struct ls_shares){.world = 2, .shards = 3};
     ck_assert(!ls_shares_are_even(&shares, 12));
 }
-END_TEST
 
-START_TEST(with_fewer_examples_than_replicas_the_last_get_none)
+TEST(with_fewer_examples_than_replicas_the_last_get_none)
 {
     const uint64_t wanted[8] = {1, 1, 1, 1, 1, 1, 1, 0};
     for (uint32_t rank = 0; rank < 8; rank++) {
@@ -54,9 +52,8 @@ START_TEST(with_fewer_examples_than_replicas_the_last_get_none)
         ck_assert_uint_eq(size, wanted[rank]);
     }
 }
-END_TEST
 
-START_TEST(steps_are_rounded_up)
+TEST(steps_are_rounded_up)
 {
     ck_assert_uint_eq(ls_stream_steps(0, 50), 0);
     ck_assert_uint_eq(ls_stream_steps(1, 50), 1);
@@ -64,10 +61,9 @@ START_TEST(steps_are_rounded_up)
     ck_assert_uint_eq(ls_stream_steps(1003, 50), 21);
     ck_assert_uint_eq(ls_stream_steps(UINT64_MAX, 2), UINT64_C(1) << 63);
 }
-END_TEST
 
 // Blocks are cut as the shares of so many ranks are, whoever has them.
-START_TEST(a_share_is_its_blocks)
+TEST(a_share_is_its_blocks)
 {
     for (uint32_t world = 1; world <= 4; world++)
         for (uint32_t blocks = 1; blocks <= 4; blocks++)
@@ -88,10 +84,9 @@ START_TEST(a_share_is_its_blocks)
                     ck_assert_uint_eq(all, size);
                 }
 }
-END_TEST
 
 // What all ranks compute at the same time is what one device computes then.
-START_TEST(blocks_that_are_cut_first_are_those_of_one_device)
+TEST(blocks_that_are_cut_first_are_those_of_one_device)
 {
     static const struct ls_share_group groups[] = {{2, 3}, {1, 1}, {1, 1000}};
     const struct ls_shares alone = {.world = 1};
@@ -123,7 +118,6 @@ START_TEST(blocks_that_are_cut_first_are_those_of_one_device)
                     ck_assert_uint_eq(ls_largest_block(&shares, count, blocks), largest);
             }
 }
-END_TEST
 
 #define GROUPS 4
 
@@ -161,7 +155,7 @@ static const struct ls_share_group groupings[][GROUPS] = {
 
 // Each example once, in rank order; the part of a group is less than one example from its quota; its
 // ranks share the part as they would share a batch of their own.
-START_TEST(weighted_shares_are_contiguous_and_near_their_quotas)
+TABLE_TEST(weighted_shares_are_contiguous_and_near_their_quotas, groupings)
 {
     const struct ls_share_group *groups = groupings[_i];
     uint32_t group_count = 0;
@@ -194,7 +188,6 @@ START_TEST(weighted_shares_are_contiguous_and_near_their_quotas)
             ck_assert_uint_eq(ls_largest_share(&shares, count, blocks), largest);
         }
 }
-END_TEST
 
 static void expect_parts(const struct ls_share_group *groups, uint64_t count,
                          const uint64_t *expected, uint32_t group_count)
@@ -206,7 +199,7 @@ static void expect_parts(const struct ls_share_group *groups, uint64_t count,
 }
 
 // By hand: quotas rounded down, then the largest remainders, the first of equal ones.
-START_TEST(the_largest_remainders_get_what_is_left)
+TEST(the_largest_remainders_get_what_is_left)
 {
     const struct ls_share_group thrice[] = {{1, 3}, {1, 1}}, three[] = {{1, 6}, {1, 6}, {1, 2}},
                                 small[] = {{1, 1000}, {1, 1}};
@@ -218,10 +211,9 @@ START_TEST(the_largest_remainders_get_what_is_left)
     expect_parts(three, 10, (const uint64_t[]){4, 4, 2}, 3); // 4.29, 4.29 and 1.43: more of fewer
     expect_parts(small, 64, (const uint64_t[]){64, 0}, 2);
 }
-END_TEST
 
 // Replicas with equal weights take what they take without any.
-START_TEST(equal_weights_are_no_weights)
+TEST(equal_weights_are_no_weights)
 {
     const struct ls_share_group equal[] = {{1, 7}, {1, 7}, {1, 7}};
     const struct ls_shares shares = weighted(equal, 3), plain = {.world = 3};
@@ -234,7 +226,6 @@ START_TEST(equal_weights_are_no_weights)
             ck_assert_uint_eq(size, expected);
         }
 }
-END_TEST
 
 static void expect_permutation(const uint32_t *order, uint64_t count)
 {
@@ -246,7 +237,7 @@ static void expect_permutation(const uint32_t *order, uint64_t count)
     free(seen);
 }
 
-START_TEST(every_order_is_a_permutation_keyed_by_seed_and_epoch)
+TEST(every_order_is_a_permutation_keyed_by_seed_and_epoch)
 {
     const uint64_t counts[] = {1, 2, 7, 64, 1003};
     uint32_t first[1003], again[1003], other[1003];
@@ -266,19 +257,17 @@ START_TEST(every_order_is_a_permutation_keyed_by_seed_and_epoch)
             ck_assert(counts[i] < 64 || memcmp(first, other, counts[i] * 4));
         }
 }
-END_TEST
 
-START_TEST(without_shuffle_the_order_is_that_of_the_file)
+TEST(without_shuffle_the_order_is_that_of_the_file)
 {
     uint32_t order[50];
     ck_assert_int_eq(ls_stream_order(&(struct ls_stream_options){.seed = 1}, 50, 9, order), LS_OK);
     for (uint32_t i = 0; i < 50; i++)
         ck_assert_uint_eq(order[i], i);
 }
-END_TEST
 
 // An element cannot leave the buffer before it came in, and some wait long.
-START_TEST(a_shuffle_buffer_lets_nothing_out_before_it_came_in)
+TEST(a_shuffle_buffer_lets_nothing_out_before_it_came_in)
 {
     const uint64_t buffers[] = {1, 2, 10, 1000, 5000};
     uint32_t order[1000];
@@ -295,10 +284,9 @@ START_TEST(a_shuffle_buffer_lets_nothing_out_before_it_came_in)
         ck_assert(buffers[b] == 1 ? moved == 0 : moved > 300);
     }
 }
-END_TEST
 
 // The first out of a buffer of 4 is each of its four elements equally often; 4 deviations of the binomial count.
-START_TEST(a_shuffle_buffer_draws_evenly)
+TEST(a_shuffle_buffer_draws_evenly)
 {
     uint32_t order[16], counts[4] = {0};
     for (uint64_t seed = 0; seed < 4000; seed++) {
@@ -310,9 +298,8 @@ START_TEST(a_shuffle_buffer_draws_evenly)
     for (int i = 0; i < 4; i++)
         ck_assert_msg(counts[i] > 890 && counts[i] < 1110, "%u of 4000", counts[i]);
 }
-END_TEST
 
-START_TEST(a_shuffle_buffer_of_nothing_is_refused)
+TEST(a_shuffle_buffer_of_nothing_is_refused)
 {
     uint32_t order[4];
     capture_reset();
@@ -320,28 +307,4 @@ START_TEST(a_shuffle_buffer_of_nothing_is_refused)
         ls_stream_order(&(struct ls_stream_options){.shuffle = LS_SHUFFLE_BUFFER}, 4, 1, order),
         LS_USAGE);
     expect_error("shuffle buffer", "at least 1");
-}
-END_TEST
-
-int main(void)
-{
-    TCase *tests = tcase_create("order");
-    tcase_add_test(tests, shares_are_contiguous_and_differ_by_at_most_one);
-    tcase_add_test(tests, shares_are_even_where_all_are_equal);
-    tcase_add_test(tests, with_fewer_examples_than_replicas_the_last_get_none);
-    tcase_add_test(tests, steps_are_rounded_up);
-    tcase_add_test(tests, a_share_is_its_blocks);
-    tcase_add_test(tests, blocks_that_are_cut_first_are_those_of_one_device);
-    tcase_add_loop_test(tests, weighted_shares_are_contiguous_and_near_their_quotas, 0,
-                        sizeof(groupings) / sizeof(*groupings));
-    tcase_add_test(tests, the_largest_remainders_get_what_is_left);
-    tcase_add_test(tests, equal_weights_are_no_weights);
-    tcase_add_test(tests, every_order_is_a_permutation_keyed_by_seed_and_epoch);
-    tcase_add_test(tests, without_shuffle_the_order_is_that_of_the_file);
-    tcase_add_test(tests, a_shuffle_buffer_lets_nothing_out_before_it_came_in);
-    tcase_add_test(tests, a_shuffle_buffer_draws_evenly);
-    tcase_add_test(tests, a_shuffle_buffer_of_nothing_is_refused);
-    Suite *suite = suite_create("core/data/order");
-    suite_add_tcase(suite, tests);
-    return test_suite_run(suite);
 }

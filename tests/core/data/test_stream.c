@@ -92,7 +92,7 @@ static void expect_each_once(const int32_t *seen, uint64_t count)
 
 // Sizes that leave every remainder, worlds of 1 to 8, blocks that are cut first or last, logical
 // shards: each example once, in the order of ls_stream_order.
-START_TEST(every_example_comes_once_an_epoch_in_the_same_order_for_every_world)
+LOOP_TEST(every_example_comes_once_an_epoch_in_the_same_order_for_every_world, 1, 9)
 {
     const uint32_t world = (uint32_t)_i;
     for (uint64_t count = 1; count <= 40; count += count < 20 ? 1 : 7)
@@ -124,10 +124,9 @@ START_TEST(every_example_comes_once_an_epoch_in_the_same_order_for_every_world)
             ls_stream_close(stream);
         }
 }
-END_TEST
 
 // Whatever the world, the shards of a batch are the same: each once, in order, of one rank.
-START_TEST(logical_shards_do_not_depend_on_the_world)
+LOOP_TEST(logical_shards_do_not_depend_on_the_world, 1, 14)
 {
     const uint32_t shards = (uint32_t)_i;
     for (uint64_t batch = 0; batch < 40; batch += 1 + batch / 3)
@@ -161,9 +160,8 @@ START_TEST(logical_shards_do_not_depend_on_the_world)
             ck_assert_uint_eq(end, batch);
         }
 }
-END_TEST
 
-START_TEST(eight_bit_examples_come_as_stored_when_bytes_are_wanted)
+TEST(eight_bit_examples_come_as_stored_when_bytes_are_wanted)
 {
     uint8_t stored[7][ELEMENTS];
     struct ls_dataset dataset = numbers(7);
@@ -193,11 +191,10 @@ START_TEST(eight_bit_examples_come_as_stored_when_bytes_are_wanted)
         ls_stream_close(stream);
     }
 }
-END_TEST
 
 // A picture, a window of a text whose windows overlap, a class and a weight: all of the same example, in shares of
 // every size.
-START_TEST(all_fields_of_an_example_come_together)
+LOOP_TEST(all_fields_of_an_example_come_together, 1, 7)
 {
     enum { PIXELS = 5, LENGTH = 4, STRIDE = 3 };
     static uint8_t pixels[MOST_EXAMPLES][PIXELS], classes[MOST_EXAMPLES];
@@ -283,10 +280,9 @@ START_TEST(all_fields_of_an_example_come_together)
         ls_stream_close(stream);
     }
 }
-END_TEST
 
 // One worker's replicas after the other's, also where a share is empty.
-START_TEST(weighted_shares_give_every_example_once_in_the_same_order)
+TEST(weighted_shares_give_every_example_once_in_the_same_order)
 {
     static const struct ls_share_group groups[] = {{2, 5}, {1, 2}, {1, 1000}, {2, 1}};
     const struct ls_dataset dataset = numbers(101);
@@ -309,11 +305,10 @@ START_TEST(weighted_shares_give_every_example_once_in_the_same_order)
     for (int i = 0; i < 101; i++)
         ck_assert_int_eq(seen[i], (int32_t)order[i]);
 }
-END_TEST
 
 // The last replica takes 5 of 39 examples, but 6 of the 38 at the end of the epoch: more bytes than
 // those of a whole batch, rounded up.
-START_TEST(a_smaller_batch_may_have_a_larger_share)
+TEST(a_smaller_batch_may_have_a_larger_share)
 {
     static const struct ls_share_group groups[] = {{1, 3}, {1, 3}, {1, 1}};
     const struct ls_dataset dataset = numbers(2 * 39 - 1);
@@ -334,9 +329,8 @@ START_TEST(a_smaller_batch_may_have_a_larger_share)
         read_epoch(stream, &options, dataset.count, epoch, seen);
     ls_stream_close(stream);
 }
-END_TEST
 
-START_TEST(workers_that_hold_some_of_the_ranks_get_their_shares)
+TEST(workers_that_hold_some_of_the_ranks_get_their_shares)
 {
     const struct ls_dataset dataset = numbers(50);
     int32_t seen[MOST_EXAMPLES];
@@ -361,9 +355,8 @@ START_TEST(workers_that_hold_some_of_the_ranks_get_their_shares)
     for (int i = 0; i < 50; i++)
         ck_assert_int_eq(seen[i], (int32_t)order[i]);
 }
-END_TEST
 
-START_TEST(two_epochs_differ_and_a_seed_repeats)
+TEST(two_epochs_differ_and_a_seed_repeats)
 {
     const struct ls_dataset dataset = numbers(MOST_EXAMPLES);
     const struct ls_stream_options options = {.global_batch = 64,
@@ -382,9 +375,8 @@ START_TEST(two_epochs_differ_and_a_seed_repeats)
     ck_assert_mem_eq(seen[0], seen[1], sizeof(seen[0]));
     ck_assert_mem_ne(seen[0][0], seen[0][1], sizeof(seen[0][0]));
 }
-END_TEST
 
-START_TEST(more_replicas_than_examples_of_a_batch_leave_some_with_none)
+TEST(more_replicas_than_examples_of_a_batch_leave_some_with_none)
 {
     const struct ls_dataset dataset = numbers(8);
     const struct ls_stream_options options = {
@@ -402,9 +394,8 @@ START_TEST(more_replicas_than_examples_of_a_batch_leave_some_with_none)
     }
     ls_stream_close(stream);
 }
-END_TEST
 
-START_TEST(a_ring_of_any_size_gives_the_same)
+TEST(a_ring_of_any_size_gives_the_same)
 {
     const struct ls_dataset dataset = numbers(101);
     const uint64_t prefetch[5] = {1, 700, 5000, 100000, 0};
@@ -423,7 +414,6 @@ START_TEST(a_ring_of_any_size_gives_the_same)
         ck_assert_mem_eq(seen[i], seen[0], 101 * sizeof(int32_t));
     }
 }
-END_TEST
 
 // ---- Threads ----
 
@@ -454,7 +444,7 @@ static void *run_replica(void *argument)
     return NULL;
 }
 
-START_TEST(replicas_in_threads_read_whole_epochs)
+LOOP_TEST(replicas_in_threads_read_whole_epochs, 0, 2)
 {
     const struct ls_dataset dataset = numbers(MOST_EXAMPLES);
     const struct ls_stream_options options = {.global_batch = 7,
@@ -484,7 +474,6 @@ START_TEST(replicas_in_threads_read_whole_epochs)
     ck_assert(sum == (double)epochs * MOST_EXAMPLES * (MOST_EXAMPLES - 1) / 2);
     ls_stream_close(stream);
 }
-END_TEST
 
 static void let_pass(long nanoseconds)
 {
@@ -492,7 +481,7 @@ static void let_pass(long nanoseconds)
 }
 
 // Ends from whatever state it happens to be in: replicas reading, waiting, or gone.
-START_TEST(abort_and_close_end_everyone)
+TEST(abort_and_close_end_everyone)
 {
     const struct ls_dataset dataset = numbers(MOST_EXAMPLES);
     for (int round = 0; round < 60; round++) {
@@ -521,9 +510,8 @@ START_TEST(abort_and_close_end_everyone)
         ls_stream_close(stream);
     }
 }
-END_TEST
 
-START_TEST(close_while_a_replica_waits_ends_it)
+TEST(close_while_a_replica_waits_ends_it)
 {
     const struct ls_dataset dataset = numbers(MOST_EXAMPLES);
     for (int round = 0; round < 20; round++) {
@@ -551,9 +539,8 @@ START_TEST(close_while_a_replica_waits_ends_it)
         ck_assert_uint_eq(captured_warnings, 0);
     }
 }
-END_TEST
 
-START_TEST(open_and_close_at_once_is_clean)
+TEST(open_and_close_at_once_is_clean)
 {
     const struct ls_dataset dataset = numbers(MOST_EXAMPLES);
     const struct ls_stream_options options = {
@@ -565,10 +552,9 @@ START_TEST(open_and_close_at_once_is_clean)
     }
     ls_stream_close(NULL);
 }
-END_TEST
 
 // A reader that lets the input thread fall asleep again and again is always woken in time.
-START_TEST(a_slow_replica_and_a_sleeping_input_thread_find_each_other)
+TEST(a_slow_replica_and_a_sleeping_input_thread_find_each_other)
 {
     const struct ls_dataset dataset = numbers(MOST_EXAMPLES);
     const struct ls_stream_options options = {
@@ -585,7 +571,6 @@ START_TEST(a_slow_replica_and_a_sleeping_input_thread_find_each_other)
     }
     ls_stream_close(stream);
 }
-END_TEST
 
 // ---- Options ----
 
@@ -598,7 +583,7 @@ static void expect_refused(const struct ls_dataset *dataset, struct ls_stream_op
     expect_error("data", what);
 }
 
-START_TEST(a_stream_may_begin_within_an_epoch)
+TEST(a_stream_may_begin_within_an_epoch)
 {
     const struct ls_dataset dataset = numbers(50);
     uint32_t order[MOST_EXAMPLES];
@@ -624,9 +609,8 @@ START_TEST(a_stream_may_begin_within_an_epoch)
         ls_stream_close(stream);
     }
 }
-END_TEST
 
-START_TEST(options_that_cannot_be_are_refused)
+TEST(options_that_cannot_be_are_refused)
 {
     const struct ls_dataset dataset = numbers(10), empty = numbers(0);
     const struct ls_stream_options good = {.global_batch = 2, .shares.world = 2, .rank_count = 2};
@@ -653,9 +637,8 @@ START_TEST(options_that_cannot_be_are_refused)
     options.dtypes[0] = LS_I32;
     expect_refused(&dataset, options, "field 'x' is float32, and cannot be delivered as int32");
 }
-END_TEST
 
-START_TEST(a_batch_larger_than_the_set_is_the_set)
+TEST(a_batch_larger_than_the_set_is_the_set)
 {
     const struct ls_dataset dataset = numbers(10);
     const struct ls_stream_options options = {
@@ -667,33 +650,4 @@ START_TEST(a_batch_larger_than_the_set_is_the_set)
     read_epoch(stream, &options, 10, 2, seen);
     expect_each_once(seen, 10);
     ls_stream_close(stream);
-}
-END_TEST
-
-int main(void)
-{
-    TCase *tests = tcase_create("stream");
-    tcase_set_timeout(tests, 60);
-    tcase_add_loop_test(tests, every_example_comes_once_an_epoch_in_the_same_order_for_every_world,
-                        1, 9);
-    tcase_add_loop_test(tests, logical_shards_do_not_depend_on_the_world, 1, 14);
-    tcase_add_loop_test(tests, all_fields_of_an_example_come_together, 1, 7);
-    tcase_add_test(tests, eight_bit_examples_come_as_stored_when_bytes_are_wanted);
-    tcase_add_test(tests, weighted_shares_give_every_example_once_in_the_same_order);
-    tcase_add_test(tests, a_smaller_batch_may_have_a_larger_share);
-    tcase_add_test(tests, workers_that_hold_some_of_the_ranks_get_their_shares);
-    tcase_add_test(tests, two_epochs_differ_and_a_seed_repeats);
-    tcase_add_test(tests, more_replicas_than_examples_of_a_batch_leave_some_with_none);
-    tcase_add_test(tests, a_ring_of_any_size_gives_the_same);
-    tcase_add_loop_test(tests, replicas_in_threads_read_whole_epochs, 0, 2);
-    tcase_add_test(tests, abort_and_close_end_everyone);
-    tcase_add_test(tests, close_while_a_replica_waits_ends_it);
-    tcase_add_test(tests, open_and_close_at_once_is_clean);
-    tcase_add_test(tests, a_slow_replica_and_a_sleeping_input_thread_find_each_other);
-    tcase_add_test(tests, a_stream_may_begin_within_an_epoch);
-    tcase_add_test(tests, options_that_cannot_be_are_refused);
-    tcase_add_test(tests, a_batch_larger_than_the_set_is_the_set);
-    Suite *suite = suite_create("core/data/stream");
-    suite_add_tcase(suite, tests);
-    return test_suite_run(suite);
 }

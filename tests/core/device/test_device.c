@@ -237,7 +237,7 @@ static void launch_one(const struct ls_kernel_request *request, const struct ls_
     ls_device_release(device, scratch);
 }
 
-START_TEST(a_segment_gives_the_bits_of_its_kernels)
+TEST(a_segment_gives_the_bits_of_its_kernels)
 {
     float x[ROWS * INNER], w[INNER * COLUMNS], z[ROWS * COLUMNS] = {0}, alone[ROWS * COLUMNS],
                                                         together[ROWS * COLUMNS];
@@ -281,7 +281,6 @@ START_TEST(a_segment_gives_the_bits_of_its_kernels)
     for (int i = 0; i < 4; i++)
         ls_device_release(device, out[i]);
 }
-END_TEST
 
 static void assert_wrong(const char *text)
 {
@@ -292,7 +291,7 @@ static void assert_wrong(const char *text)
     make_segment();
 }
 
-START_TEST(a_segment_that_does_not_hang_together_reaches_no_device)
+TEST(a_segment_that_does_not_hang_together_reaches_no_device)
 {
     static const uint32_t beyond[] = {0, 1, 6};
     make_segment();
@@ -311,9 +310,8 @@ START_TEST(a_segment_that_does_not_hang_together_reaches_no_device)
     add_arguments[1].dims[1] = COLUMNS + 1;
     assert_wrong("add: ");
 }
-END_TEST
 
-START_TEST(a_device_without_segments_says_so)
+TEST(a_device_without_segments_says_so)
 {
     struct ls_kernel_answer answer = {.layouts = NULL};
     make_segment();
@@ -322,9 +320,8 @@ START_TEST(a_device_without_segments_says_so)
     ck_assert_int_eq(ls_device_prepare_segment(device, "a segment", &segment, &answer),
                      LS_UNSUPPORTED);
 }
-END_TEST
 
-START_TEST(an_operation_runs_on_a_range_of_a_buffer)
+TEST(an_operation_runs_on_a_range_of_a_buffer)
 {
     float values_of[12], sums[12];
     for (int i = 0; i < 12; i++)
@@ -351,9 +348,8 @@ START_TEST(an_operation_runs_on_a_range_of_a_buffer)
     ls_device_release(device, buffer);
     ls_device_release(device, scratch);
 }
-END_TEST
 
-START_TEST(a_request_that_makes_no_sense_reaches_no_device)
+TEST(a_request_that_makes_no_sense_reaches_no_device)
 {
     struct ls_kernel_answer answer = {.layouts = NULL};
     make_segment();
@@ -367,20 +363,12 @@ START_TEST(a_request_that_makes_no_sense_reaches_no_device)
     ck_assert_int_eq(ls_device_prepare(device, "nothing", &relu, &answer), LS_UNSUPPORTED);
     ck_assert_str_eq(host.message, "");
 }
-END_TEST
+
+TEST_FIXTURE(open_fake, close_fake);
 
 int main(void)
 {
     if (!test_plugin_open("device-reference"))
         return TEST_SKIPPED;
-    Suite *suite = suite_create("core/device");
-    TCase *tests = tcase_create("device");
-    tcase_add_checked_fixture(tests, open_fake, close_fake);
-    tcase_add_test(tests, a_segment_gives_the_bits_of_its_kernels);
-    tcase_add_test(tests, a_segment_that_does_not_hang_together_reaches_no_device);
-    tcase_add_test(tests, a_device_without_segments_says_so);
-    tcase_add_test(tests, an_operation_runs_on_a_range_of_a_buffer);
-    tcase_add_test(tests, a_request_that_makes_no_sense_reaches_no_device);
-    suite_add_tcase(suite, tests);
-    return test_suite_run(suite);
+    return test_suite_run("core/device");
 }

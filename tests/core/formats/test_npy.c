@@ -43,7 +43,7 @@ static double value_of(const void *values, uint32_t dtype, size_t index)
     }
 }
 
-START_TEST(the_types_of_numpy_are_read)
+TABLE_TEST(the_types_of_numpy_are_read, good)
 {
     static const double expected[6] = {0, 1, 2, 250, 4, 5};
     char path[512];
@@ -64,9 +64,8 @@ START_TEST(the_types_of_numpy_are_read)
     expect_error(path, "shrank");
     ls_npy_close(file);
 }
-END_TEST
 
-START_TEST(other_arrays_of_numpy_are_refused_by_name)
+LOOP_TEST(other_arrays_of_numpy_are_refused_by_name, 0, 4)
 {
     static const char *const bad[][2] = {
         {"fortran", "Fortran order; save numpy.ascontiguousarray"},
@@ -77,9 +76,8 @@ START_TEST(other_arrays_of_numpy_are_refused_by_name)
     snprintf(path, sizeof(path), "%s/npy/%s.npy", FIXTURES, bad[_i][0]);
     expect_bad(path, bad[_i][1]);
 }
-END_TEST
 
-START_TEST(one_dimension_and_none_are_read)
+TEST(one_dimension_and_none_are_read)
 {
     struct ls_npy_file *file = open_good(FIXTURES "/npy/one-dimension.npy");
     ck_assert_uint_eq(ls_npy_header(file)->ndims, 1);
@@ -90,7 +88,6 @@ START_TEST(one_dimension_and_none_are_read)
     ck_assert_uint_eq(ls_npy_header(file)->elements, 1);
     ls_npy_close(file);
 }
-END_TEST
 
 // ---- Files of our own ----
 
@@ -119,7 +116,7 @@ static const char *put_header(const char *header, size_t data_bytes)
 #define DESCR "'descr': '|u1', "
 #define ORDER "'fortran_order': False, "
 
-START_TEST(headers_are_read_as_python_reads_them)
+LOOP_TEST(headers_are_read_as_python_reads_them, 0, 3)
 {
     static const char *const headers[] = {
         "{'descr': '|u1', 'fortran_order': False, 'shape': (2, 3), }",
@@ -130,9 +127,8 @@ START_TEST(headers_are_read_as_python_reads_them)
     ck_assert_uint_eq(ls_npy_header(file)->elements, 6);
     ls_npy_close(file);
 }
-END_TEST
 
-START_TEST(headers_that_lie_are_refused)
+TEST(headers_that_lie_are_refused)
 {
     static const struct {
         const char *header, *what;
@@ -169,9 +165,8 @@ START_TEST(headers_that_lie_are_refused)
         expect_bad(put_header(bad[i].header, 6), bad[i].what);
     expect_bad(put(1, "{'descr'\0: '|u1'}", 17, 17, 6), "zero byte");
 }
-END_TEST
 
-START_TEST(files_that_are_no_npy_are_refused)
+TEST(files_that_are_no_npy_are_refused)
 {
     static const char *const header = "{" DESCR ORDER "'shape': (6,)}";
     const size_t bytes = strlen(header);
@@ -192,19 +187,5 @@ START_TEST(files_that_are_no_npy_are_refused)
     ck_assert_int_eq(mkfifo(in_folder("pipe.npy"), 0600), 0);
     expect_bad(in_folder("pipe.npy"), "a device or pipe");
 }
-END_TEST
 
-int main(void)
-{
-    TCase *tests = tcase_create("npy");
-    tcase_add_checked_fixture(tests, folder_make, folder_remove);
-    tcase_add_loop_test(tests, the_types_of_numpy_are_read, 0, sizeof(good) / sizeof(good[0]));
-    tcase_add_loop_test(tests, other_arrays_of_numpy_are_refused_by_name, 0, 4);
-    tcase_add_test(tests, one_dimension_and_none_are_read);
-    tcase_add_loop_test(tests, headers_are_read_as_python_reads_them, 0, 3);
-    tcase_add_test(tests, headers_that_lie_are_refused);
-    tcase_add_test(tests, files_that_are_no_npy_are_refused);
-    Suite *suite = suite_create("core/formats/npy");
-    suite_add_tcase(suite, tests);
-    return test_suite_run(suite);
-}
+TEST_FIXTURE(folder_make, folder_remove);

@@ -52,7 +52,7 @@ static struct ls_safetensors *expect_good(const char *header, size_t data_bytes)
 
 #define A8 "\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}"
 
-START_TEST(a_plain_file_is_read)
+TEST(a_plain_file_is_read)
 {
     struct ls_safetensors *file = expect_good("{" A8 "}   \n", 8);
     ck_assert_uint_eq(ls_safetensors_count(file), 1);
@@ -68,9 +68,8 @@ START_TEST(a_plain_file_is_read)
     ls_safetensors_close(file);
     ls_safetensors_close(NULL);
 }
-END_TEST
 
-START_TEST(tensors_may_be_listed_in_any_order)
+TEST(tensors_may_be_listed_in_any_order)
 {
     struct ls_safetensors *file =
         expect_good("{\"z\":{\"data_offsets\":[8,12],\"shape\":[],\"dtype\":\"F32\"}," A8 "}", 12);
@@ -80,9 +79,8 @@ START_TEST(tensors_may_be_listed_in_any_order)
     ck_assert_mem_eq(ls_safetensors_get(file, 1)->data, "\x08\x09\x0a\x0b", 4);
     ls_safetensors_close(file);
 }
-END_TEST
 
-START_TEST(metadata_is_allowed)
+TEST(metadata_is_allowed)
 {
     struct ls_safetensors *file = expect_good("{\"__metadata__\":{\"format\":\"pt\"}," A8 "}", 8);
     ck_assert_uint_eq(ls_safetensors_count(file), 1);
@@ -91,18 +89,16 @@ START_TEST(metadata_is_allowed)
     expect_bad("{\"__metadata__\":7," A8 "}", 8, "__metadata__");
     ls_safetensors_close(expect_good("{\"__metadata__\":null," A8 "}", 8));
 }
-END_TEST
 
-START_TEST(a_file_without_tensors_is_read)
+TEST(a_file_without_tensors_is_read)
 {
     struct ls_safetensors *file = expect_good("{}", 0);
     ck_assert_uint_eq(ls_safetensors_count(file), 0);
     ls_safetensors_close(file);
     expect_bad("{}", 4, "4 bytes follow");
 }
-END_TEST
 
-START_TEST(tensors_without_elements_are_read)
+TEST(tensors_without_elements_are_read)
 {
     struct ls_safetensors *file =
         expect_good("{\"e\":{\"dtype\":\"F32\",\"shape\":[0,9223372036854775807,5],"
@@ -116,9 +112,8 @@ START_TEST(tensors_without_elements_are_read)
     expect_bad("{\"e\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[4,4]}," A8 "}", 8,
                "inside the one");
 }
-END_TEST
 
-START_TEST(a_file_cut_anywhere_is_refused)
+TEST(a_file_cut_anywhere_is_refused)
 {
     char whole[256];
     const char *path = put("{" A8 "}", UINT64_MAX, 8);
@@ -134,9 +129,8 @@ START_TEST(a_file_cut_anywhere_is_refused)
                                                         : "are outside the");
     }
 }
-END_TEST
 
-START_TEST(a_header_of_more_values_than_tensors_have_is_refused)
+TEST(a_header_of_more_values_than_tensors_have_is_refused)
 {
     enum { BYTES = 3 * 4000000 };
     struct ls_safetensors *file = NULL;
@@ -151,9 +145,8 @@ START_TEST(a_header_of_more_values_than_tensors_have_is_refused)
     ck_assert_int_eq(ls_safetensors_open(in_folder("x.safetensors"), &file), LS_BAD_INPUT);
     expect_error("x.safetensors", "the header has more than 4000000 values");
 }
-END_TEST
 
-START_TEST(a_lying_header_length_is_refused)
+TEST(a_lying_header_length_is_refused)
 {
     const uint64_t lengths[] = {0,
                                 1,
@@ -174,9 +167,8 @@ START_TEST(a_lying_header_length_is_refused)
         expect_error("x.safetensors", "header");
     }
 }
-END_TEST
 
-START_TEST(what_is_not_a_json_object_is_refused)
+TEST(what_is_not_a_json_object_is_refused)
 {
     expect_bad("", 0, "header, byte");
     expect_bad("hello", 0, "header, byte");
@@ -191,13 +183,11 @@ START_TEST(what_is_not_a_json_object_is_refused)
     deep[sizeof(deep) - 1] = '\0';
     expect_bad(deep, 0, "header, byte");
 }
-END_TEST
 
-START_TEST(names_that_come_twice_are_refused)
+TEST(names_that_come_twice_are_refused)
 {
     expect_bad("{" A8 "," A8 "}", 8, "duplicate");
 }
-END_TEST
 
 // One header and data of its own; the data of put() counts bytes.
 static struct ls_safetensors *open_bytes(const char *header, const void *data, size_t bytes)
@@ -214,7 +204,7 @@ static struct ls_safetensors *open_bytes(const char *header, const void *data, s
     return opened;
 }
 
-START_TEST(other_floating_types_become_float32)
+TEST(other_floating_types_become_float32)
 {
     static const uint16_t halves[3] = {0x3c00, 0xc100, 0x0001}, brains[2] = {0x3fc0, 0xc000};
     static const double wide[2] = {0.1, -1e300 * 1e10};
@@ -236,9 +226,8 @@ START_TEST(other_floating_types_become_float32)
     ck_assert(tensor->data[0] == 0.1f && isinf(tensor->data[1]));
     ls_safetensors_close(file);
 }
-END_TEST
 
-START_TEST(float32_may_begin_anywhere)
+TEST(float32_may_begin_anywhere)
 {
     const float value = 3.25f;
     unsigned char data[5] = {1};
@@ -252,9 +241,8 @@ START_TEST(float32_may_begin_anywhere)
     ck_assert_str_eq(ls_safetensors_find(file, "k")->dtype, "BOOL");
     ls_safetensors_close(file);
 }
-END_TEST
 
-START_TEST(numbers_too_large_for_float32_are_refused)
+TEST(numbers_too_large_for_float32_are_refused)
 {
     const double values[2] = {1, 1e39};
     char file[256];
@@ -268,9 +256,8 @@ START_TEST(numbers_too_large_for_float32_are_refused)
     ck_assert_int_eq(ls_safetensors_open(in_folder("x.safetensors"), &opened), LS_BAD_INPUT);
     expect_error("tensor d", "element 1 is too large for float32");
 }
-END_TEST
 
-START_TEST(unknown_types_are_refused_by_name)
+TEST(unknown_types_are_refused_by_name)
 {
     struct ls_safetensors *file =
         expect_good("{\"a\":{\"dtype\":\"F7\",\"shape\":[4],\"data_offsets\":[0,8]}}", 8);
@@ -283,9 +270,8 @@ START_TEST(unknown_types_are_refused_by_name)
     expect_bad("{\"a\":{\"shape\":[2],\"data_offsets\":[0,8]}}", 8, "no dtype");
     expect_bad("{\"a\":[1]}", 8, "no dtype");
 }
-END_TEST
 
-START_TEST(texts_of_the_header_are_read)
+TEST(texts_of_the_header_are_read)
 {
     struct ls_safetensors *file = expect_good("{\"__metadata__\":{\"k\":\"v\"}," A8 "}", 8);
     ck_assert_str_eq(ls_safetensors_text(file, "k"), "v");
@@ -295,7 +281,6 @@ START_TEST(texts_of_the_header_are_read)
     ck_assert_ptr_null(ls_safetensors_text(file, "k"));
     ls_safetensors_close(file);
 }
-END_TEST
 
 static void expect_bad_tensor(const char *shape, const char *offsets, const char *what)
 {
@@ -305,7 +290,7 @@ static void expect_bad_tensor(const char *shape, const char *offsets, const char
     expect_bad(header, 8, what);
 }
 
-START_TEST(offsets_outside_the_data_are_refused)
+TEST(offsets_outside_the_data_are_refused)
 {
     expect_bad_tensor("[2]", "[0,12]", "are outside the");
     expect_bad_tensor("[2]", "[8,0]", "are outside the");
@@ -318,9 +303,8 @@ START_TEST(offsets_outside_the_data_are_refused)
     expect_bad_tensor("[2]", "{}", "data_offsets");
     expect_bad_tensor("[2]", "null", "data_offsets");
 }
-END_TEST
 
-START_TEST(shapes_that_do_not_fit_are_refused)
+TEST(shapes_that_do_not_fit_are_refused)
 {
     expect_bad_tensor("[3]", "[0,8]", "3 elements");
     expect_bad_tensor("[]", "[0,8]", "1 elements");
@@ -335,9 +319,8 @@ START_TEST(shapes_that_do_not_fit_are_refused)
     expect_bad_tensor("[4611686018427387906]", "[0,8]", "4611686018427387906 elements");
     expect_bad_tensor("[1,1,1,1,1,1,1,1,2]", "[0,8]", "9 dimensions");
 }
-END_TEST
 
-START_TEST(holes_and_overlaps_are_refused)
+TEST(holes_and_overlaps_are_refused)
 {
     const char *two = "{" A8 ",\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[%d,%d]}}";
     char header[256];
@@ -352,9 +335,8 @@ START_TEST(holes_and_overlaps_are_refused)
     ls_safetensors_close(expect_good(header, 12));
     expect_bad("{\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}", 8, "a hole");
 }
-END_TEST
 
-START_TEST(what_is_not_a_file_is_refused)
+TEST(what_is_not_a_file_is_refused)
 {
     struct ls_safetensors *file;
     ck_assert_int_eq(ls_safetensors_open(in_folder("none"), &file), LS_BAD_INPUT);
@@ -365,10 +347,9 @@ START_TEST(what_is_not_a_file_is_refused)
     ck_assert_int_eq(ls_safetensors_open(in_folder("pipe"), &file), LS_BAD_INPUT);
     expect_error("pipe", "pipe");
 }
-END_TEST
 
 // Every bit of a small file flipped: read or refused, but never a crash (run it under sanitizers).
-START_TEST(damaged_files_never_crash)
+TEST(damaged_files_never_crash)
 {
     char whole[256];
     FILE *stream = fopen(put("{\"__metadata__\":{\"k\":\"v\"}," A8 "}", UINT64_MAX, 8), "rb");
@@ -388,7 +369,6 @@ START_TEST(damaged_files_never_crash)
     }
     ck_assert_uint_gt(refused, 300);
 }
-END_TEST
 
 // ---- Writing ----
 
@@ -441,7 +421,7 @@ static unsigned files_in_folder(void)
     return count;
 }
 
-START_TEST(what_is_written_is_read_back)
+TEST(what_is_written_is_read_back)
 {
     fill_values();
     ck_assert_int_eq(ls_safetensors_write(in_folder("w"), saved, SAVED), LS_OK);
@@ -463,7 +443,6 @@ START_TEST(what_is_written_is_read_back)
     ck_assert_int_eq(stat(in_folder("m"), &about), 0);
     ck_assert_uint_eq(about.st_mode & 0777, 0640);
 }
-END_TEST
 
 // Reads the whole file that `saved` becomes.
 static char *written(const char *name, const struct ls_saved *what, size_t *bytes)
@@ -482,7 +461,7 @@ static char *written(const char *name, const struct ls_saved *what, size_t *byte
 
 // Whole blocks go past the cache, what is left at the end does not: around a block, and around the
 // megabyte that is written at a time.
-START_TEST(what_goes_past_the_cache_is_the_same_file)
+TEST(what_goes_past_the_cache_is_the_same_file)
 {
     static const int64_t counts[] = {0, 1, 900, 1000, 1023, 1024, 1025, 262143, 262144, 600001};
     static float large[600001];
@@ -502,9 +481,8 @@ START_TEST(what_goes_past_the_cache_is_the_same_file)
         free(uncached);
     }
 }
-END_TEST
 
-START_TEST(a_path_without_a_folder_is_beside_us)
+TEST(a_path_without_a_folder_is_beside_us)
 {
     fill_values();
     ck_assert_int_eq(chdir(folder), 0);
@@ -517,9 +495,8 @@ START_TEST(a_path_without_a_folder_is_beside_us)
     ls_safetensors_close(file);
     ck_assert_int_eq(chdir("/"), 0);
 }
-END_TEST
 
-START_TEST(tensors_that_cannot_be_written_are_refused)
+TEST(tensors_that_cannot_be_written_are_refused)
 {
     struct ls_saved_tensor two[2] = {saved[1], saved[1]};
     ck_assert_int_eq(ls_safetensors_write(in_folder("w"), two, 2), LS_FAILED);
@@ -538,9 +515,8 @@ START_TEST(tensors_that_cannot_be_written_are_refused)
     expect_error("huge", "shape");
     ck_assert_uint_eq(files_in_folder(), 0);
 }
-END_TEST
 
-START_TEST(places_that_cannot_be_written_are_named)
+TEST(places_that_cannot_be_written_are_named)
 {
     fill_values();
     ck_assert_int_eq(ls_safetensors_write(in_folder("no/w"), saved, SAVED), LS_FAILED);
@@ -554,10 +530,9 @@ START_TEST(places_that_cannot_be_written_are_named)
     ck_assert_int_eq(ls_safetensors_write(text, saved, SAVED), LS_FAILED);
     expect_error("/proc", "cannot");
 }
-END_TEST
 
 // The end of space, wherever in the file it comes: at every byte by way of a limit on the size of files.
-START_TEST(a_write_that_fails_anywhere_leaves_the_old_file)
+TEST(a_write_that_fails_anywhere_leaves_the_old_file)
 {
     fill_values();
     signal(SIGXFSZ, SIG_IGN);
@@ -579,7 +554,6 @@ START_TEST(a_write_that_fails_anywhere_leaves_the_old_file)
         expect_saved(in_folder("w"));
     }
 }
-END_TEST
 
 // A real full disk; needs the right to mount, so elsewhere it is counted as skipped (see main).
 START_TEST(a_full_disk_leaves_nothing_behind)
@@ -618,40 +592,11 @@ static bool can_mount(void)
     return can;
 }
 
+TEST_FIXTURE(folder_make, folder_remove);
+
 int main(void)
 {
-    TCase *tests = tcase_create("safetensors");
-    tcase_add_checked_fixture(tests, folder_make, folder_remove);
-    tcase_set_timeout(tests, 60);
-    tcase_add_test(tests, a_plain_file_is_read);
-    tcase_add_test(tests, tensors_may_be_listed_in_any_order);
-    tcase_add_test(tests, metadata_is_allowed);
-    tcase_add_test(tests, a_file_without_tensors_is_read);
-    tcase_add_test(tests, tensors_without_elements_are_read);
-    tcase_add_test(tests, a_file_cut_anywhere_is_refused);
-    tcase_add_test(tests, a_lying_header_length_is_refused);
-    tcase_add_test(tests, a_header_of_more_values_than_tensors_have_is_refused);
-    tcase_add_test(tests, what_is_not_a_json_object_is_refused);
-    tcase_add_test(tests, names_that_come_twice_are_refused);
-    tcase_add_test(tests, other_floating_types_become_float32);
-    tcase_add_test(tests, float32_may_begin_anywhere);
-    tcase_add_test(tests, numbers_too_large_for_float32_are_refused);
-    tcase_add_test(tests, texts_of_the_header_are_read);
-    tcase_add_test(tests, unknown_types_are_refused_by_name);
-    tcase_add_test(tests, offsets_outside_the_data_are_refused);
-    tcase_add_test(tests, shapes_that_do_not_fit_are_refused);
-    tcase_add_test(tests, holes_and_overlaps_are_refused);
-    tcase_add_test(tests, what_is_not_a_file_is_refused);
-    tcase_add_test(tests, damaged_files_never_crash);
-    tcase_add_test(tests, what_is_written_is_read_back);
-    tcase_add_test(tests, what_goes_past_the_cache_is_the_same_file);
-    tcase_add_test(tests, a_path_without_a_folder_is_beside_us);
-    tcase_add_test(tests, tensors_that_cannot_be_written_are_refused);
-    tcase_add_test(tests, places_that_cannot_be_written_are_named);
-    tcase_add_test(tests, a_write_that_fails_anywhere_leaves_the_old_file);
     if (can_mount())
-        tcase_add_test(tests, a_full_disk_leaves_nothing_behind);
-    Suite *suite = suite_create("core/formats/safetensors");
-    suite_add_tcase(suite, tests);
-    return test_suite_run(suite);
+        tcase_add_test(test_registered(), a_full_disk_leaves_nothing_behind);
+    return test_suite_run("core/formats/safetensors");
 }

@@ -48,7 +48,7 @@ static void describe(const struct ls_saved_tensor *tensor, char *line, size_t by
     snprintf(line + length, bytes - length, " %08lx\n", sum);
 }
 
-START_TEST(a_reference_file_reads_as_python_reads_it)
+LOOP_TEST(a_reference_file_reads_as_python_reads_it, 0, FILES)
 {
     char command[2048], line[512], ours[512];
     snprintf(command, sizeof(command), "python3 -c '%s' '%s'", reader, path_of(_i));
@@ -67,7 +67,6 @@ START_TEST(a_reference_file_reads_as_python_reads_it)
     ck_assert_uint_gt(count, 0);
     ls_safetensors_close(file);
 }
-END_TEST
 
 int main(void)
 {
@@ -75,9 +74,5 @@ int main(void)
         printf("SKIP: no python3 to compare with\n");
         return SKIPPED;
     }
-    TCase *tests = tcase_create("reference");
-    tcase_add_loop_test(tests, a_reference_file_reads_as_python_reads_it, 0, FILES);
-    Suite *suite = suite_create("core/formats/safetensors reference");
-    suite_add_tcase(suite, tests);
-    return test_suite_run(suite);
+    return test_suite_run("core/formats/safetensors reference");
 }

@@ -88,11 +88,10 @@ static struct ls_graph *full_cnn(void)
     return graph;
 }
 
-START_TEST(the_convolutional_network_is_computed_without_conversions)
+TEST(the_convolutional_network_is_computed_without_conversions)
 {
     check_graph(full_cnn(), 4, true);
 }
-END_TEST
 
 // Under ThreadSanitizer OpenMP has one (tools/test).
 static bool has_threads(uint32_t threads)
@@ -139,49 +138,43 @@ static void check_division(uint32_t threads, int64_t batch, bool divisible)
     cpu = one;
 }
 
-START_TEST(threads_divide_the_examples_and_compute_the_same)
+TEST(threads_divide_the_examples_and_compute_the_same)
 {
     check_division(2, 32, true);
     check_division(2, 33, false);
     check_division(4, 32, true);
 }
-END_TEST
 
-START_TEST(odd_channels_windows_and_batches_compute_the_same)
+TEST(odd_channels_windows_and_batches_compute_the_same)
 {
     for (int64_t batch = 1; batch < 8; batch += 2)
         check_graph(harness_cnn(), batch, false);
 }
-END_TEST
 
-START_TEST(reshapes_rows_and_dropout_compute_the_same)
+TEST(reshapes_rows_and_dropout_compute_the_same)
 {
     check_graph(harness_mixed(), 5, false);
 }
-END_TEST
 
-START_TEST(a_tied_kernel_computes_the_same)
+TEST(a_tied_kernel_computes_the_same)
 {
     check_graph(harness_tied(), 4, false);
 }
-END_TEST
 
-START_TEST(batch_normalization_and_short_cuts_compute_the_same)
+TEST(batch_normalization_and_short_cuts_compute_the_same)
 {
     for (int64_t batch = 2; batch < 6; batch++)
         check_graph(harness_residual(LS_RELU), batch, false);
     check_graph(harness_tied_norm(), 5, false);
 }
-END_TEST
 
-START_TEST(random_graphs_compute_the_same)
+TEST(random_graphs_compute_the_same)
 {
     for (uint64_t seed = 0; seed < 24; seed++)
         check_graph(harness_random(seed), 3, false);
 }
-END_TEST
 
-START_TEST(other_batch_sizes_keep_the_master_layouts)
+TEST(other_batch_sizes_keep_the_master_layouts)
 {
     struct ls_graph *graph = full_cnn();
     struct harness_run whole, part, expected;
@@ -200,9 +193,8 @@ START_TEST(other_batch_sizes_keep_the_master_layouts)
     harness_stop(&expected, true);
     ls_graph_destroy(graph);
 }
-END_TEST
 
-START_TEST(predictions_are_plain_and_the_same)
+TEST(predictions_are_plain_and_the_same)
 {
     struct ls_graph *graph = harness_mixed();
     const struct ls_program_options options = {.batch = 3, .purpose = LS_PURPOSE_PREDICT};
@@ -220,27 +212,12 @@ START_TEST(predictions_are_plain_and_the_same)
     harness_stop(&run, true);
     ls_graph_destroy(graph);
 }
-END_TEST
+
+TEST_FIXTURE(open_devices, close_devices);
 
 int main(void)
 {
     if (!test_plugin_open("device-cpu"))
         return TEST_SKIPPED;
-
-    Suite *suite = suite_create("devices");
-    TCase *tests = tcase_create("cpu against reference");
-    tcase_set_timeout(tests, 60);
-    tcase_add_checked_fixture(tests, open_devices, close_devices);
-    tcase_add_test(tests, the_convolutional_network_is_computed_without_conversions);
-    tcase_add_test(tests, threads_divide_the_examples_and_compute_the_same);
-    tcase_add_test(tests, odd_channels_windows_and_batches_compute_the_same);
-    tcase_add_test(tests, reshapes_rows_and_dropout_compute_the_same);
-    tcase_add_test(tests, a_tied_kernel_computes_the_same);
-    tcase_add_test(tests, batch_normalization_and_short_cuts_compute_the_same);
-    tcase_add_test(tests, random_graphs_compute_the_same);
-    tcase_add_test(tests, other_batch_sizes_keep_the_master_layouts);
-    tcase_add_test(tests, predictions_are_plain_and_the_same);
-    suite_add_tcase(suite, tests);
-
-    return test_suite_run(suite);
+    return test_suite_run("devices");
 }

@@ -67,7 +67,7 @@ static void check_graph(struct ls_graph *graph, int64_t batch)
 }
 
 // A normalization whose statistics are the batch's, or given ones; and frozen layers.
-START_TEST(normalization_with_moving_statistics_has_the_gradient_of_its_loss)
+TEST(normalization_with_moving_statistics_has_the_gradient_of_its_loss)
 {
     static const struct harness_moving kinds[] = {{.momentum = 0.9},
                                                   {.given = true},
@@ -77,34 +77,29 @@ START_TEST(normalization_with_moving_statistics_has_the_gradient_of_its_loss)
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
         check_graph(harness_moving(&kinds[i]), 3);
 }
-END_TEST
 
-START_TEST(a_convolutional_network_has_the_gradient_of_its_loss)
+TEST(a_convolutional_network_has_the_gradient_of_its_loss)
 {
     check_graph(harness_cnn(), 3);
 }
-END_TEST
 
-START_TEST(reshapes_rows_dropout_and_softmax_have_the_gradient_of_their_loss)
+TEST(reshapes_rows_dropout_and_softmax_have_the_gradient_of_their_loss)
 {
     check_graph(harness_mixed(), 5);
 }
-END_TEST
 
-START_TEST(a_kernel_used_three_times_and_a_tensor_used_twice_sum_their_gradients)
+TEST(a_kernel_used_three_times_and_a_tensor_used_twice_sum_their_gradients)
 {
     check_graph(harness_tied(), 4);
 }
-END_TEST
 
-START_TEST(normalized_convolutions_with_short_cuts_have_the_gradient_of_their_loss)
+TEST(normalized_convolutions_with_short_cuts_have_the_gradient_of_their_loss)
 {
     check_graph(harness_residual(LS_TANH), 3);
 }
-END_TEST
 
 // The term goes around the norm; few elements, so that no difference crosses the kink of relu.
-START_TEST(a_short_cut_around_a_norm_before_relu_has_the_gradient_of_its_loss)
+TEST(a_short_cut_around_a_norm_before_relu_has_the_gradient_of_its_loss)
 {
     struct ls_graph *graph = harness_graph((const int64_t[]){3}, 1);
     struct ls_tensor *term = harness_dense(graph, "dense", graph->inputs[0], 4);
@@ -115,15 +110,13 @@ START_TEST(a_short_cut_around_a_norm_before_relu_has_the_gradient_of_its_loss)
     harness_finish(graph, LS_LOSS_SPARSE_CROSS_ENTROPY, true);
     check_graph(graph, 4);
 }
-END_TEST
 
-START_TEST(variables_of_a_norm_used_twice_sum_their_gradients)
+TEST(variables_of_a_norm_used_twice_sum_their_gradients)
 {
     check_graph(harness_tied_norm(), 5);
 }
-END_TEST
 
-START_TEST(every_activation_is_differentiated_through_its_output)
+TEST(every_activation_is_differentiated_through_its_output)
 {
     static const uint32_t smooth[] = {LS_LINEAR,   LS_ELU,         LS_SIGMOID, LS_TANH,
                                       LS_SOFTPLUS, LS_EXPONENTIAL, LS_SOFTSIGN};
@@ -136,10 +129,9 @@ START_TEST(every_activation_is_differentiated_through_its_output)
         check_graph(graph, 2);
     }
 }
-END_TEST
 
 // One operation with the gradients of two tensors, also where both are the same.
-START_TEST(a_maximum_has_the_gradients_of_both_inputs)
+TEST(a_maximum_has_the_gradients_of_both_inputs)
 {
     struct ls_graph *graph = harness_graph((const int64_t[]){3}, 1);
     struct ls_tensor *pair[2], *y;
@@ -153,11 +145,10 @@ START_TEST(a_maximum_has_the_gradients_of_both_inputs)
     harness_finish(graph, LS_LOSS_SPARSE_CROSS_ENTROPY, true);
     check_graph(graph, 4);
 }
-END_TEST
 
 // The penalties of a variable that is used twice, of one that is used once, and of none; the values
 // are away from 0.
-START_TEST(penalties_add_to_loss_and_gradient)
+TEST(penalties_add_to_loss_and_gradient)
 {
     struct harness_device device;
     struct harness_run runs[2];
@@ -196,9 +187,8 @@ START_TEST(penalties_add_to_loss_and_gradient)
     ls_graph_destroy(graphs[1]);
     harness_close(&device);
 }
-END_TEST
 
-START_TEST(a_loss_over_several_positions_has_its_gradient)
+TEST(a_loss_over_several_positions_has_its_gradient)
 {
     struct ls_graph *graph = harness_graph((const int64_t[]){3, 4}, 2);
     struct ls_tensor *x = harness_dense(graph, "dense", graph->inputs[0], 5);
@@ -207,10 +197,9 @@ START_TEST(a_loss_over_several_positions_has_its_gradient)
     harness_finish(graph, LS_LOSS_SPARSE_CROSS_ENTROPY, true);
     check_graph(graph, 3);
 }
-END_TEST
 
 // One backward operation writes both gradients of the variable; the second norm adds to them.
-START_TEST(one_variable_as_gamma_and_beta_sums_both_gradients)
+TEST(one_variable_as_gamma_and_beta_sums_both_gradients)
 {
     struct ls_graph *graph = harness_graph((const int64_t[]){4}, 1);
     struct ls_tensor *x = harness_dense(graph, "dense", graph->inputs[0], 4);
@@ -220,7 +209,6 @@ START_TEST(one_variable_as_gamma_and_beta_sums_both_gradients)
     harness_finish(graph, LS_LOSS_MEAN_SQUARED_ERROR, false);
     check_graph(graph, 5);
 }
-END_TEST
 
 // A dense layer without options, on a kernel and bias of its own or, used again, on those it has.
 static struct ls_tensor *dense_layer(struct ls_graph *graph, const char *name, bool again,
@@ -255,13 +243,12 @@ static struct ls_graph *siamese(void)
     return graph;
 }
 
-START_TEST(two_inputs_through_one_layer_sum_its_gradients)
+TEST(two_inputs_through_one_layer_sum_its_gradients)
 {
     struct ls_graph *graph = siamese();
     harness_finish(graph, LS_LOSS_MEAN_SQUARED_ERROR, false);
     check_graph(graph, 4);
 }
-END_TEST
 
 // The sum over the model's outputs of output times seed.
 static double seeded(struct harness_run *run, const struct ls_tensor *parameter, float *values,
@@ -298,7 +285,7 @@ static void check_seeded(struct harness_run *run, const struct ls_tensor *parame
 }
 
 // Two outputs, one of which is also what the other is made of.
-START_TEST(gradients_from_outside_of_two_outputs_reach_every_variable)
+TEST(gradients_from_outside_of_two_outputs_reach_every_variable)
 {
     struct harness_device device;
     struct harness_run run;
@@ -319,7 +306,6 @@ START_TEST(gradients_from_outside_of_two_outputs_reach_every_variable)
     harness_close(&device);
     ls_graph_destroy(graph);
 }
-END_TEST
 
 // Dense tanh and a product with a scale, both twice with the same variables, then a mean over a
 // layer that is computed in float32 only.
@@ -356,7 +342,7 @@ static struct ls_graph *twice_graph(uint32_t compute)
 
 // Kernels read halves of the variables, of which there is one for each variable, in training and
 // evaluation; gradients come together in float32.
-START_TEST(variables_in_halves_used_twice_sum_their_gradients)
+LOOP_TEST(variables_in_halves_used_twice_sum_their_gradients, 0, 2)
 {
     static const uint32_t types[2] = {LS_BF16, LS_F16};
     static const double most[2] = {0x1p-5, 0x1p-8};
@@ -386,7 +372,6 @@ START_TEST(variables_in_halves_used_twice_sum_their_gradients)
     ls_graph_destroy(graph);
     ls_graph_destroy(halves);
 }
-END_TEST
 
 // ---- Shadows together: a device that makes segments of casts alone ----
 
@@ -443,7 +428,7 @@ static void release_casts(struct ls_device *device, struct ls_kernel *kernel)
             casts.real->release(device, casts.list[i]);
 }
 
-START_TEST(a_shadow_of_another_layout_leaves_the_others_together)
+TEST(a_shadow_of_another_layout_leaves_the_others_together)
 {
     struct harness_device device;
     struct harness_run apart, run;
@@ -476,11 +461,10 @@ START_TEST(a_shadow_of_another_layout_leaves_the_others_together)
     harness_close(&device);
     ls_graph_destroy(halves);
 }
-END_TEST
 
 // Halves have steps of their own, so differences say nothing: the gradient is that without the
 // conversion, but for the rounding of bfloat16 (8 bits) on the way.
-START_TEST(a_conversion_passes_the_gradient_through)
+TEST(a_conversion_passes_the_gradient_through)
 {
     struct harness_device device;
     struct harness_run runs[2];
@@ -508,32 +492,4 @@ START_TEST(a_conversion_passes_the_gradient_through)
         ls_graph_destroy(graphs[i]);
     }
     harness_close(&device);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("gradients");
-    TCase *tests = tcase_create("whole graphs");
-    tcase_set_timeout(tests, 60);
-    tcase_add_test(tests, a_convolutional_network_has_the_gradient_of_its_loss);
-    tcase_add_test(tests, reshapes_rows_dropout_and_softmax_have_the_gradient_of_their_loss);
-    tcase_add_test(tests, a_kernel_used_three_times_and_a_tensor_used_twice_sum_their_gradients);
-    tcase_add_test(tests, normalized_convolutions_with_short_cuts_have_the_gradient_of_their_loss);
-    tcase_add_test(tests, a_short_cut_around_a_norm_before_relu_has_the_gradient_of_its_loss);
-    tcase_add_test(tests, variables_of_a_norm_used_twice_sum_their_gradients);
-    tcase_add_test(tests, every_activation_is_differentiated_through_its_output);
-    tcase_add_test(tests, normalization_with_moving_statistics_has_the_gradient_of_its_loss);
-    tcase_add_test(tests, a_maximum_has_the_gradients_of_both_inputs);
-    tcase_add_test(tests, penalties_add_to_loss_and_gradient);
-    tcase_add_test(tests, a_loss_over_several_positions_has_its_gradient);
-    tcase_add_test(tests, one_variable_as_gamma_and_beta_sums_both_gradients);
-    tcase_add_test(tests, two_inputs_through_one_layer_sum_its_gradients);
-    tcase_add_test(tests, gradients_from_outside_of_two_outputs_reach_every_variable);
-    tcase_add_test(tests, a_conversion_passes_the_gradient_through);
-    tcase_add_loop_test(tests, variables_in_halves_used_twice_sum_their_gradients, 0, 2);
-    tcase_add_test(tests, a_shadow_of_another_layout_leaves_the_others_together);
-    suite_add_tcase(suite, tests);
-
-    return test_suite_run(suite);
 }

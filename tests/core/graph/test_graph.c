@@ -65,7 +65,7 @@ static void check_refused(uint32_t op, struct ls_op_attributes attributes,
     ck_assert_uint_eq(graph->operation_count, operations);
 }
 
-START_TEST(shapes_are_written_as_keras_writes_them)
+TEST(shapes_are_written_as_keras_writes_them)
 {
     char text[64], little[6];
     ck_assert_str_eq(ls_shape_text(&SHAPE(1, LS_BATCH), text, sizeof(text)), "(None,)");
@@ -75,9 +75,8 @@ START_TEST(shapes_are_written_as_keras_writes_them)
     ck_assert_int_eq(ls_shape_elements(&SHAPE(3, LS_BATCH, 4, 5), 3), 60);
     ck_assert(!ls_shape_equal(&SHAPE(2, 1, 2), &SHAPE(3, 1, 2, 1)));
 }
-END_TEST
 
-START_TEST(windows_are_counted_and_padded_as_in_keras)
+TEST(windows_are_counted_and_padded_as_in_keras)
 {
     int32_t before, after;
     ck_assert_int_eq(ls_window_count(28, 3, 1, 1, 0, 0), 26);
@@ -101,9 +100,8 @@ START_TEST(windows_are_counted_and_padded_as_in_keras)
                                  (size + stride - 1) / stride);
             }
 }
-END_TEST
 
-START_TEST(a_convolution_has_its_shape)
+TEST(a_convolution_has_its_shape)
 {
     struct ls_tensor *inputs[3] = {image, parameter("kernel", SHAPE(4, 3, 2, 2, 9)),
                                    parameter("bias", SHAPE(1, 9))};
@@ -115,9 +113,8 @@ START_TEST(a_convolution_has_its_shape)
     ck_assert_int_eq(ls_graph_add(graph, LS_OP_CONV2D, &attributes, inputs, 2, NULL, &y), LS_OK);
     check_shape(y, "(None, 4, 6, 9)");
 }
-END_TEST
 
-START_TEST(a_convolution_that_does_not_fit_is_refused)
+TEST(a_convolution_that_does_not_fit_is_refused)
 {
     struct ls_tensor *kernel = parameter("kernel", SHAPE(4, 3, 3, 6, 4));
     struct ls_tensor *inputs[3] = {image, kernel, parameter("bias", SHAPE(1, 5))};
@@ -148,9 +145,8 @@ START_TEST(a_convolution_that_does_not_fit_is_refused)
     bad = good, bad.padding[0] = INT32_MAX, bad.padding[1] = INT32_MAX;
     check_refused(LS_OP_CONV2D, bad, inputs, 2, NULL, "between 1 and");
 }
-END_TEST
 
-START_TEST(pooling_has_its_shape_and_its_limits)
+TEST(pooling_has_its_shape_and_its_limits)
 {
     const struct ls_op_attributes good = {
         .kernel = {2, 3}, .strides = {2, 3}, .padding = {0, 1, 2, 2}};
@@ -170,9 +166,8 @@ START_TEST(pooling_has_its_shape_and_its_limits)
         check_refused(op, bad, &image, 1, NULL, "does not fit");
     }
 }
-END_TEST
 
-START_TEST(a_dense_operation_has_its_shape_and_its_limits)
+TEST(a_dense_operation_has_its_shape_and_its_limits)
 {
     struct ls_tensor *channels[3] = {image, parameter("channels", SHAPE(2, 6, 7)),
                                      parameter("bias", SHAPE(1, 7))};
@@ -192,9 +187,8 @@ START_TEST(a_dense_operation_has_its_shape_and_its_limits)
     struct ls_tensor *vector[2] = {rows, channels[2]};
     check_refused(LS_OP_DENSE, none, vector, 2, NULL, "2 dimensions, not 1");
 }
-END_TEST
 
-START_TEST(element_wise_operations_keep_the_shape)
+TEST(element_wise_operations_keep_the_shape)
 {
     const struct ls_op_attributes none = {0}, no_function = {.activation = LS_ACTIVATION_COUNT};
     const struct ls_op_attributes no_slope = {.activation = LS_LEAKY_RELU}, all = {.rate = 1};
@@ -214,9 +208,8 @@ START_TEST(element_wise_operations_keep_the_shape)
     check_refused(LS_OP_ADD, none, unequal, 2, NULL, "the same shape, not (None, 12)");
     check_refused(LS_OP_ADD, none, pair, 1, NULL, "takes 2 to 2 tensors");
 }
-END_TEST
 
-START_TEST(changes_of_images_have_factors_and_what_stands_for_their_result)
+TEST(changes_of_images_have_factors_and_what_stands_for_their_result)
 {
     const struct ls_op_attributes none = {0};
     const struct ls_shape small = {.ndims = 4, .dims = {LS_BATCH, 4, 3, 6}};
@@ -239,9 +232,8 @@ START_TEST(changes_of_images_have_factors_and_what_stands_for_their_result)
     ck_assert_int_eq(ls_graph_add(graph, LS_OP_RESAMPLE, &none, inputs, 2, NULL, &out), LS_OK);
     ck_assert(ls_shape_equal(&out->shape, &image->shape));
 }
-END_TEST
 
-START_TEST(categories_have_their_shapes_and_their_limits)
+TEST(categories_have_their_shapes_and_their_limits)
 {
     const struct ls_op_attributes none = {0}, together = {.function = LS_ENCODE_COUNTS, .count = 7},
                                   apart = {.count = 7};
@@ -255,9 +247,8 @@ START_TEST(categories_have_their_shapes_and_their_limits)
     ck_assert_int_eq(ls_graph_add(graph, LS_OP_ENCODE, &apart, &image, 1, NULL, &out), LS_OK);
     ck_assert(ls_shape_equal(&out->shape, &each));
 }
-END_TEST
 
-START_TEST(a_batch_normalization_has_its_shapes_and_its_limits)
+TEST(a_batch_normalization_has_its_shapes_and_its_limits)
 {
     const struct ls_op_attributes good = {.epsilon = 1e-3f};
     struct ls_op_attributes bad = good;
@@ -306,9 +297,8 @@ START_TEST(a_batch_normalization_has_its_shapes_and_its_limits)
                                                     "shape (None,): batch normalization expects"));
     ls_graph_destroy(numbers);
 }
-END_TEST
 
-START_TEST(the_inference_form_of_a_norm_takes_its_statistics_and_passes_gradients_on)
+TEST(the_inference_form_of_a_norm_takes_its_statistics_and_passes_gradients_on)
 {
     const struct ls_op_attributes attributes = {.epsilon = 1e-3f};
     struct ls_graph *given = harness_graph((const int64_t[]){6}, 1);
@@ -327,10 +317,9 @@ START_TEST(the_inference_form_of_a_norm_takes_its_statistics_and_passes_gradient
     ck_assert_int_eq(ls_graph_differentiate(given), LS_OK);
     ls_graph_destroy(given);
 }
-END_TEST
 
 // A gradient that arrives where no rule takes it on is not lost silently.
-START_TEST(a_loss_of_the_statistics_of_a_norm_is_refused)
+TEST(a_loss_of_the_statistics_of_a_norm_is_refused)
 {
     struct ls_graph *other = harness_graph((const int64_t[]){4}, 1);
     struct ls_tensor *x = harness_dense(other, "dense", other->inputs[0], 4);
@@ -341,9 +330,8 @@ START_TEST(a_loss_of_the_statistics_of_a_norm_is_refused)
     ck_assert_ptr_nonnull(strstr(harness_message(), "through its output 'mean'"));
     ls_graph_destroy(other);
 }
-END_TEST
 
-START_TEST(a_layer_that_is_used_again_has_the_same_variables)
+TEST(a_layer_that_is_used_again_has_the_same_variables)
 {
     const struct ls_initializer zeros = {.kind = LS_ZEROS};
     struct ls_graph *other = harness_graph((const int64_t[]){4}, 1);
@@ -370,9 +358,8 @@ START_TEST(a_layer_that_is_used_again_has_the_same_variables)
     ck_assert_uint_eq(other->layers[0].parameters, 20);
     ls_graph_destroy(other);
 }
-END_TEST
 
-START_TEST(operations_take_one_floating_type_and_convert_changes_it)
+TEST(operations_take_one_floating_type_and_convert_changes_it)
 {
     struct ls_graph *other = harness_graph((const int64_t[]){4}, 1);
     struct ls_tensor *x = other->inputs[0], *half, *y;
@@ -386,9 +373,8 @@ START_TEST(operations_take_one_floating_type_and_convert_changes_it)
     ck_assert_uint_eq(y->dtype, LS_BF16);
     ls_graph_destroy(other);
 }
-END_TEST
 
-START_TEST(a_reshape_keeps_the_number_of_elements)
+TEST(a_reshape_keeps_the_number_of_elements)
 {
     const struct ls_op_attributes none = {0};
     struct ls_tensor *y;
@@ -404,9 +390,8 @@ START_TEST(a_reshape_keeps_the_number_of_elements)
                   &SHAPE(4, LS_BATCH, 0x7fffffff, 0x7fffffff, 0x7fffffff), "more than");
     check_refused(LS_OP_RESHAPE, none, &image, 1, NULL, "needs the shape");
 }
-END_TEST
 
-START_TEST(only_forward_operations_can_be_added)
+TEST(only_forward_operations_can_be_added)
 {
     const struct ls_op_attributes none = {0};
     const uint32_t ops[] = {LS_OP_NONE,
@@ -421,9 +406,8 @@ START_TEST(only_forward_operations_can_be_added)
     for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++)
         check_refused(ops[i], none, &image, 1, NULL, "not one that a layer adds");
 }
-END_TEST
 
-START_TEST(every_operation_has_a_name_of_its_own)
+TEST(every_operation_has_a_name_of_its_own)
 {
     for (uint32_t op = LS_OP_NONE; op < LS_OP_COUNT; op++) {
         ck_assert_ptr_nonnull(ls_op_name(op));
@@ -436,9 +420,8 @@ START_TEST(every_operation_has_a_name_of_its_own)
     ck_assert_str_eq(ls_op_name(LS_OP_COUNT), "unknown");
     ck_assert_str_eq(ls_op_name(UINT32_MAX), "unknown");
 }
-END_TEST
 
-START_TEST(names_are_unique_and_parameters_have_a_fixed_shape)
+TEST(names_are_unique_and_parameters_have_a_fixed_shape)
 {
     static const struct ls_initializer zeros = {.kind = LS_ZEROS};
     struct ls_tensor *out;
@@ -463,9 +446,8 @@ START_TEST(names_are_unique_and_parameters_have_a_fixed_shape)
     ck_assert_int_eq(ls_graph_typed_input(graph, LS_U8, &SHAPE(1, 3), &out), LS_BAD_INPUT);
     ck_assert_ptr_nonnull(strstr(harness_message(), "an input is float32 or int32"));
 }
-END_TEST
 
-START_TEST(an_input_must_have_a_size)
+TEST(an_input_must_have_a_size)
 {
     struct ls_graph *other;
     struct ls_tensor *out;
@@ -476,9 +458,8 @@ START_TEST(an_input_must_have_a_size)
     ck_assert_int_eq(ls_graph_add_loss(other, &(struct ls_loss){0}), LS_BAD_INPUT);
     ls_graph_destroy(other);
 }
-END_TEST
 
-START_TEST(the_loss_reads_logits_where_the_model_ends_in_a_softmax)
+TEST(the_loss_reads_logits_where_the_model_ends_in_a_softmax)
 {
     struct ls_tensor *softmax = harness_simple(graph, "softmax", rows, LS_OP_SOFTMAX);
     const struct ls_loss loss = {.kind = LS_LOSS_SPARSE_CROSS_ENTROPY};
@@ -491,9 +472,8 @@ START_TEST(the_loss_reads_logits_where_the_model_ends_in_a_softmax)
     check_shape(graph->labels[0], "(None,)");
     ck_assert_int_eq(ls_graph_add_loss(graph, &loss), LS_BAD_INPUT);
 }
-END_TEST
 
-START_TEST(a_loss_from_probabilities_and_one_from_targets_read_the_output)
+TEST(a_loss_from_probabilities_and_one_from_targets_read_the_output)
 {
     const struct ls_loss sparse = {.kind = LS_LOSS_SPARSE_CROSS_ENTROPY};
     struct ls_tensor *y = harness_activation(graph, "activation", image, LS_SIGMOID);
@@ -512,9 +492,8 @@ START_TEST(a_loss_from_probabilities_and_one_from_targets_read_the_output)
     check_shape(other->labels[0], "(None, 2)");
     ls_graph_destroy(other);
 }
-END_TEST
 
-START_TEST(what_cannot_be_differentiated_is_refused)
+TEST(what_cannot_be_differentiated_is_refused)
 {
     ck_assert_int_eq(ls_graph_differentiate(graph), LS_BAD_INPUT);
     ck_assert_ptr_nonnull(strstr(harness_message(), "without a loss"));
@@ -541,9 +520,8 @@ START_TEST(what_cannot_be_differentiated_is_refused)
     ck_assert_ptr_nonnull(strstr(harness_message(), "already"));
     ls_graph_destroy(other);
 }
-END_TEST
 
-START_TEST(the_input_has_no_gradient_and_parameters_have_one_each)
+TEST(the_input_has_no_gradient_and_parameters_have_one_each)
 {
     struct ls_graph *other = harness_tied();
     uint32_t gradients = 0;
@@ -557,10 +535,9 @@ START_TEST(the_input_has_no_gradient_and_parameters_have_one_each)
     ck_assert_uint_eq(gradients, other->parameter_count);
     ls_graph_destroy(other);
 }
-END_TEST
 
 // The kernel of its gradients writes that of x in any case; here nobody adds to it or reads it.
-START_TEST(a_norm_of_the_input_has_the_gradients_of_its_variables)
+TEST(a_norm_of_the_input_has_the_gradients_of_its_variables)
 {
     struct ls_graph *other = harness_residual(LS_RELU);
     const struct ls_operation *last = &other->operations[other->operation_count - 1];
@@ -572,10 +549,9 @@ START_TEST(a_norm_of_the_input_has_the_gradients_of_its_variables)
     ck_assert_ptr_eq(last->outputs[2]->gradient_of, harness_parameter(other, "input_norm/beta"));
     ls_graph_destroy(other);
 }
-END_TEST
 
 // 20 MB: in the time of a test only where each is appended without looking at those before it.
-START_TEST(a_layer_is_connected_to_a_hundred_thousand_others)
+TEST(a_layer_is_connected_to_a_hundred_thousand_others)
 {
     char name[201];
     memset(name, 'n', sizeof(name) - 1);
@@ -587,40 +563,5 @@ START_TEST(a_layer_is_connected_to_a_hundred_thousand_others)
     ck_assert_uint_eq(strlen(connected), 100000 * 202 - 2);
     ck_assert_mem_eq(connected + 200, ", n", 3);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("graph");
-    TCase *tests = tcase_create("building");
-    tcase_add_checked_fixture(tests, open_graph, close_graph);
-    tcase_add_test(tests, shapes_are_written_as_keras_writes_them);
-    tcase_add_test(tests, windows_are_counted_and_padded_as_in_keras);
-    tcase_add_test(tests, a_convolution_has_its_shape);
-    tcase_add_test(tests, a_convolution_that_does_not_fit_is_refused);
-    tcase_add_test(tests, pooling_has_its_shape_and_its_limits);
-    tcase_add_test(tests, a_dense_operation_has_its_shape_and_its_limits);
-    tcase_add_test(tests, element_wise_operations_keep_the_shape);
-    tcase_add_test(tests, changes_of_images_have_factors_and_what_stands_for_their_result);
-    tcase_add_test(tests, categories_have_their_shapes_and_their_limits);
-    tcase_add_test(tests, a_batch_normalization_has_its_shapes_and_its_limits);
-    tcase_add_test(tests,
-                   the_inference_form_of_a_norm_takes_its_statistics_and_passes_gradients_on);
-    tcase_add_test(tests, a_loss_of_the_statistics_of_a_norm_is_refused);
-    tcase_add_test(tests, a_layer_that_is_used_again_has_the_same_variables);
-    tcase_add_test(tests, operations_take_one_floating_type_and_convert_changes_it);
-    tcase_add_test(tests, a_reshape_keeps_the_number_of_elements);
-    tcase_add_test(tests, only_forward_operations_can_be_added);
-    tcase_add_test(tests, every_operation_has_a_name_of_its_own);
-    tcase_add_test(tests, names_are_unique_and_parameters_have_a_fixed_shape);
-    tcase_add_test(tests, an_input_must_have_a_size);
-    tcase_add_test(tests, the_loss_reads_logits_where_the_model_ends_in_a_softmax);
-    tcase_add_test(tests, a_loss_from_probabilities_and_one_from_targets_read_the_output);
-    tcase_add_test(tests, what_cannot_be_differentiated_is_refused);
-    tcase_add_test(tests, the_input_has_no_gradient_and_parameters_have_one_each);
-    tcase_add_test(tests, a_norm_of_the_input_has_the_gradients_of_its_variables);
-    tcase_add_test(tests, a_layer_is_connected_to_a_hundred_thousand_others);
-    suite_add_tcase(suite, tests);
-
-    return test_suite_run(suite);
-}
+TEST_FIXTURE(open_graph, close_graph);

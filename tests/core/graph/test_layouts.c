@@ -24,7 +24,7 @@ static uint32_t count_conversions(const struct ls_program *program)
     return count;
 }
 
-START_TEST(a_device_with_layouts_of_its_own_needs_no_conversion_of_activations)
+TEST(a_device_with_layouts_of_its_own_needs_no_conversion_of_activations)
 {
     const struct mock_policy policy = {.own_weights = true, .own_activations = true};
     struct pair pair;
@@ -40,7 +40,6 @@ START_TEST(a_device_with_layouts_of_its_own_needs_no_conversion_of_activations)
     }
     pair_stop(&pair);
 }
-END_TEST
 
 static void check_second_layouts(bool slow)
 {
@@ -59,14 +58,13 @@ static void check_second_layouts(bool slow)
     pair_stop(&pair);
 }
 
-START_TEST(a_weight_that_backward_wants_in_another_layout_gets_a_shadow)
+TEST(a_weight_that_backward_wants_in_another_layout_gets_a_shadow)
 {
     check_second_layouts(false);
 }
-END_TEST
 
 // In a large model: the layout takes memory where activations are, and not for a whole step.
-START_TEST(a_large_weight_is_converted_where_backward_reads_it)
+TEST(a_large_weight_is_converted_where_backward_reads_it)
 {
     const struct mock_policy policy = {.own_weights = true, .other_data = true};
     struct ls_graph *graph = harness_graph((const int64_t[]){3}, 1);
@@ -89,15 +87,13 @@ START_TEST(a_large_weight_is_converted_where_backward_reads_it)
     ck_assert_uint_eq(count_conversions(pair.run.program), 0);
     pair_stop(&pair);
 }
-END_TEST
 
-START_TEST(a_slow_kernel_is_avoided_with_a_second_layout)
+TEST(a_slow_kernel_is_avoided_with_a_second_layout)
 {
     check_second_layouts(true);
 }
-END_TEST
 
-START_TEST(a_kernel_that_is_slow_in_every_layout_stays_and_is_marked)
+TEST(a_kernel_that_is_slow_in_every_layout_stays_and_is_marked)
 {
     const struct mock_policy policy = {.own_weights = true, .always_slow = true};
     struct pair pair;
@@ -108,9 +104,8 @@ START_TEST(a_kernel_that_is_slow_in_every_layout_stays_and_is_marked)
     ck_assert(pair.run.program->steps[step].slow);
     pair_stop(&pair);
 }
-END_TEST
 
-START_TEST(an_activation_is_converted_as_last_resort_and_counted)
+TEST(an_activation_is_converted_as_last_resort_and_counted)
 {
     const struct mock_policy policy = {
         .own_weights = true, .own_activations = true, .plain_dense = true};
@@ -123,9 +118,8 @@ START_TEST(an_activation_is_converted_as_last_resort_and_counted)
                       pair_count_steps(pair.run.program, "convert"));
     pair_stop(&pair);
 }
-END_TEST
 
-START_TEST(reshapes_of_layouts_of_the_devices_own_are_right)
+TEST(reshapes_of_layouts_of_the_devices_own_are_right)
 {
     const struct mock_policy policy = {.own_weights = true,
                                        .own_activations = true,
@@ -136,9 +130,8 @@ START_TEST(reshapes_of_layouts_of_the_devices_own_are_right)
     pair_start(&pair, harness_mixed(), &policy, SAME_KERNELS);
     pair_stop(&pair);
 }
-END_TEST
 
-START_TEST(a_tied_gradient_is_added_however_the_device_can)
+TEST(a_tied_gradient_is_added_however_the_device_can)
 {
     const struct mock_policy policies[] = {
         {0},
@@ -158,9 +151,8 @@ START_TEST(a_tied_gradient_is_added_however_the_device_can)
         pair_stop(&pair);
     }
 }
-END_TEST
 
-START_TEST(fused_chains_compute_the_same)
+TEST(fused_chains_compute_the_same)
 {
     const struct mock_policy policy = {PATTERNS};
     struct pair pair;
@@ -178,9 +170,8 @@ START_TEST(fused_chains_compute_the_same)
     pair_start(&pair, harness_tied(), &policy, FUSED);
     pair_stop(&pair);
 }
-END_TEST
 
-START_TEST(a_fused_kernel_that_is_refused_is_taken_apart)
+TEST(a_fused_kernel_that_is_refused_is_taken_apart)
 {
     const struct mock_policy policy = {PATTERNS, .refuse_fused = true};
     struct pair pair;
@@ -189,9 +180,8 @@ START_TEST(a_fused_kernel_that_is_refused_is_taken_apart)
     ck_assert_int_lt(harness_find_step(pair.run.program, "+"), 0);
     pair_stop(&pair);
 }
-END_TEST
 
-START_TEST(fusion_and_second_layouts_go_together)
+TEST(fusion_and_second_layouts_go_together)
 {
     const struct mock_policy policy = {PATTERNS, .own_weights = true, .own_activations = true,
                                        .other_data = true, .other_gradient = true};
@@ -202,9 +192,8 @@ START_TEST(fusion_and_second_layouts_go_together)
     pair_check_gradient_layouts(pair.run.program);
     pair_stop(&pair);
 }
-END_TEST
 
-START_TEST(an_activation_is_fused_only_into_what_makes_its_own_gradient)
+TEST(an_activation_is_fused_only_into_what_makes_its_own_gradient)
 {
     const struct mock_policy policy = {PATTERNS};
     struct ls_graph *graph = harness_graph((const int64_t[]){6, 6, 2}, 3);
@@ -220,9 +209,8 @@ START_TEST(an_activation_is_fused_only_into_what_makes_its_own_gradient)
     ck_assert_int_lt(harness_find_step(pair.run.program, "max_pooling2d backward + relu"), 0);
     pair_stop(&pair);
 }
-END_TEST
 
-START_TEST(a_tensor_with_a_second_reader_is_not_fused_away)
+TEST(a_tensor_with_a_second_reader_is_not_fused_away)
 {
     const struct mock_policy policy = {PATTERNS};
     for (int order = 0; order < 2; order++) {
@@ -244,9 +232,8 @@ START_TEST(a_tensor_with_a_second_reader_is_not_fused_away)
         pair_stop(&pair);
     }
 }
-END_TEST
 
-START_TEST(random_graphs_compute_the_same_whatever_the_device_wants)
+TEST(random_graphs_compute_the_same_whatever_the_device_wants)
 {
     const struct mock_policy policies[] = {
         {PATTERNS},
@@ -262,9 +249,8 @@ START_TEST(random_graphs_compute_the_same_whatever_the_device_wants)
         pair_stop(&pair);
     }
 }
-END_TEST
 
-START_TEST(plain_and_own_masters_have_different_fingerprints)
+TEST(plain_and_own_masters_have_different_fingerprints)
 {
     const struct mock_policy policy = {.own_weights = true};
     struct harness_device reference;
@@ -285,7 +271,6 @@ START_TEST(plain_and_own_masters_have_different_fingerprints)
     mock_close(&mock);
     harness_close(&reference);
 }
-END_TEST
 
 // conv relu conv flatten dense over (6, 5, 2), in bfloat16.
 static struct ls_graph *half_graph(void)
@@ -302,7 +287,7 @@ static struct ls_graph *half_graph(void)
 }
 
 // The master has the layout in which its gradient is written, in float32.
-START_TEST(halves_are_made_of_masters_in_any_layout)
+LOOP_TEST(halves_are_made_of_masters_in_any_layout, 0, 4)
 {
     const struct mock_policy policies[] = {{PATTERNS},
                                            {.own_weights = true, .other_gradient = true},
@@ -318,7 +303,6 @@ START_TEST(halves_are_made_of_masters_in_any_layout)
     }
     pair_stop(&pair);
 }
-END_TEST
 
 #define CASTS(op)                          \
     {LS_OP_CONVERT, op, 0, 0},             \
@@ -357,7 +341,7 @@ static struct ls_graph *cast_graph(bool shared)
 }
 
 // What casts are left, the input's among them. What is computed is the same to the bit.
-START_TEST(casts_vanish_where_the_device_takes_halves)
+LOOP_TEST(casts_vanish_where_the_device_takes_halves, 0, 8)
 {
     static const struct {
         uint32_t first, count; // of the patterns
@@ -378,9 +362,8 @@ START_TEST(casts_vanish_where_the_device_takes_halves)
                       rows[_i].shared ? 11 : 15);
     pair_stop(&pair);
 }
-END_TEST
 
-START_TEST(a_device_without_halves_is_named_before_training)
+TEST(a_device_without_halves_is_named_before_training)
 {
     const struct mock_policy policy = {.no_halves = true};
     struct harness_device reference;
@@ -397,33 +380,4 @@ START_TEST(a_device_without_halves_is_named_before_training)
     ls_graph_destroy(graph);
     mock_close(&mock);
     harness_close(&reference);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("layouts");
-    TCase *tests = tcase_create("layouts and fusion");
-    tcase_set_timeout(tests, 60);
-    tcase_add_test(tests, a_device_with_layouts_of_its_own_needs_no_conversion_of_activations);
-    tcase_add_test(tests, a_weight_that_backward_wants_in_another_layout_gets_a_shadow);
-    tcase_add_test(tests, a_large_weight_is_converted_where_backward_reads_it);
-    tcase_add_test(tests, a_slow_kernel_is_avoided_with_a_second_layout);
-    tcase_add_test(tests, a_kernel_that_is_slow_in_every_layout_stays_and_is_marked);
-    tcase_add_test(tests, an_activation_is_converted_as_last_resort_and_counted);
-    tcase_add_test(tests, reshapes_of_layouts_of_the_devices_own_are_right);
-    tcase_add_test(tests, a_tied_gradient_is_added_however_the_device_can);
-    tcase_add_test(tests, fused_chains_compute_the_same);
-    tcase_add_test(tests, a_fused_kernel_that_is_refused_is_taken_apart);
-    tcase_add_test(tests, fusion_and_second_layouts_go_together);
-    tcase_add_test(tests, an_activation_is_fused_only_into_what_makes_its_own_gradient);
-    tcase_add_test(tests, a_tensor_with_a_second_reader_is_not_fused_away);
-    tcase_add_test(tests, random_graphs_compute_the_same_whatever_the_device_wants);
-    tcase_add_test(tests, plain_and_own_masters_have_different_fingerprints);
-    tcase_add_loop_test(tests, halves_are_made_of_masters_in_any_layout, 0, 4);
-    tcase_add_loop_test(tests, casts_vanish_where_the_device_takes_halves, 0, 8);
-    tcase_add_test(tests, a_device_without_halves_is_named_before_training);
-    suite_add_tcase(suite, tests);
-
-    return test_suite_run(suite);
 }

@@ -211,7 +211,7 @@ static void check_graph(struct ls_graph *graph)
 }
 
 // The events of these streams cannot be recorded: a call would end the test.
-START_TEST(a_branch_that_is_off_needs_no_event)
+TEST(a_branch_that_is_off_needs_no_event)
 {
     struct ls_graph *graph = harness_cnn();
     struct harness_device reference;
@@ -234,26 +234,23 @@ START_TEST(a_branch_that_is_off_needs_no_event)
     harness_close(&reference);
     ls_graph_destroy(graph);
 }
-END_TEST
 
-START_TEST(no_step_reads_memory_that_another_took)
+TEST(no_step_reads_memory_that_another_took)
 {
     check_graph(harness_cnn());
     check_graph(harness_mixed());
     check_graph(harness_tied());
     check_graph(harness_residual(LS_RELU));
 }
-END_TEST
 
-START_TEST(random_graphs_keep_what_is_still_read)
+TEST(random_graphs_keep_what_is_still_read)
 {
     for (uint64_t seed = 0; seed < 40; seed++)
         check_graph(harness_random(seed));
     ck_assert_uint_gt(branches, 500);
 }
-END_TEST
 
-START_TEST(buffers_share_memory)
+TEST(buffers_share_memory)
 {
     struct ls_graph *graph = harness_cnn();
     struct harness_device device;
@@ -266,19 +263,4 @@ START_TEST(buffers_share_memory)
     harness_stop(&run, true);
     harness_close(&device);
     ls_graph_destroy(graph);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("memory");
-    TCase *tests = tcase_create("plan");
-    tcase_set_timeout(tests, 60);
-    tcase_add_test(tests, no_step_reads_memory_that_another_took);
-    tcase_add_test(tests, a_branch_that_is_off_needs_no_event);
-    tcase_add_test(tests, random_graphs_keep_what_is_still_read);
-    tcase_add_test(tests, buffers_share_memory);
-    suite_add_tcase(suite, tests);
-
-    return test_suite_run(suite);
 }

@@ -26,7 +26,7 @@ static bool has_step(const struct ls_program *program, const char *label)
     return step_of(program, label) != NULL;
 }
 
-START_TEST(a_sum_becomes_the_addend_and_then_an_activation_the_epilogue)
+TEST(a_sum_becomes_the_addend_and_then_an_activation_the_epilogue)
 {
     const struct mock_policy policy = {PATTERNS};
     struct pair pair;
@@ -49,9 +49,8 @@ START_TEST(a_sum_becomes_the_addend_and_then_an_activation_the_epilogue)
     ck_assert_int_lt(harness_find_step(plain, "+"), 0);
     pair_stop(&pair);
 }
-END_TEST
 
-START_TEST(only_what_the_device_declares_is_fused)
+TEST(only_what_the_device_declares_is_fused)
 {
     for (int i = 0; i < 2; i++) {
         const struct mock_policy policy = {.patterns = &patterns[i], .pattern_count = 1};
@@ -67,7 +66,6 @@ START_TEST(only_what_the_device_declares_is_fused)
         pair_stop(&pair);
     }
 }
-END_TEST
 
 // Bits of the policy: 1 nothing fused, 2 one operation, 4 two. Wanted: how many steps do how much
 // more.
@@ -79,7 +77,7 @@ static const struct {
     {0, 7, 2, 1}, {4, 3, 0, 3}, {2, 4, 0, 0}, {2, 5, 2, 0},
 };
 
-START_TEST(what_is_refused_or_slow_is_taken_apart_from_behind)
+TABLE_TEST(what_is_refused_or_slow_is_taken_apart_from_behind, refusals)
 {
     const struct mock_policy policy = {PATTERNS, .refused_norms = refusals[_i].refused,
                                        .slow_norms = refusals[_i].slow};
@@ -95,7 +93,6 @@ START_TEST(what_is_refused_or_slow_is_taken_apart_from_behind)
                      once == 3); // the relu was taken back, not the sum
     pair_stop(&pair);
 }
-END_TEST
 
 // norm(x) and tanh(x), made in either order, and their sum.
 static void check_order(bool term_first, bool norm_is_first_term)
@@ -117,14 +114,13 @@ static void check_order(bool term_first, bool norm_is_first_term)
     pair_stop(&pair);
 }
 
-START_TEST(a_term_that_is_made_later_is_not_an_addend)
+TEST(a_term_that_is_made_later_is_not_an_addend)
 {
     for (int i = 0; i < 4; i++)
         check_order(i & 1, i & 2);
 }
-END_TEST
 
-START_TEST(a_norm_that_is_read_twice_is_not_fused)
+TEST(a_norm_that_is_read_twice_is_not_fused)
 {
     const struct mock_policy policy = {PATTERNS};
     for (int i = 0; i < 2; i++) {
@@ -143,10 +139,9 @@ START_TEST(a_norm_that_is_read_twice_is_not_fused)
         pair_stop(&pair);
     }
 }
-END_TEST
 
 // An activation comes before the sum: what is added is added to its result.
-START_TEST(nothing_is_added_behind_an_epilogue)
+TEST(nothing_is_added_behind_an_epilogue)
 {
     const struct mock_policy policy = {PATTERNS};
     struct ls_graph *graph = harness_graph((const int64_t[]){4}, 1);
@@ -162,9 +157,8 @@ START_TEST(nothing_is_added_behind_an_epilogue)
     ck_assert(has_step(pair.run.program, "add forward"));
     pair_stop(&pair);
 }
-END_TEST
 
-START_TEST(layouts_of_the_devices_own_go_through)
+TEST(layouts_of_the_devices_own_go_through)
 {
     const struct mock_policy policies[] = {
         {.own_weights = true, .own_activations = true},
@@ -180,9 +174,8 @@ START_TEST(layouts_of_the_devices_own_go_through)
         pair_stop(&pair);
     }
 }
-END_TEST
 
-START_TEST(gradients_of_gamma_and_beta_are_added_however_the_device_can)
+TEST(gradients_of_gamma_and_beta_are_added_however_the_device_can)
 {
     const struct mock_policy policies[] = {
         {0}, {.no_accumulate = true}, {.no_accumulate = true, .no_in_place = true}};
@@ -193,9 +186,8 @@ START_TEST(gradients_of_gamma_and_beta_are_added_however_the_device_can)
         pair_stop(&pair);
     }
 }
-END_TEST
 
-START_TEST(a_program_without_backward_takes_the_statistics_of_its_batch)
+TEST(a_program_without_backward_takes_the_statistics_of_its_batch)
 {
     struct harness_device device;
     struct harness_run train, evaluate;
@@ -214,7 +206,6 @@ START_TEST(a_program_without_backward_takes_the_statistics_of_its_batch)
     harness_close(&device);
     ls_graph_destroy(graph);
 }
-END_TEST
 
 // Statistics are variables here, as moving ones will be.
 static struct ls_graph *inference_graph(void)
@@ -239,7 +230,7 @@ static struct ls_graph *inference_graph(void)
     return graph;
 }
 
-START_TEST(the_inference_form_takes_an_addend_too)
+TEST(the_inference_form_takes_an_addend_too)
 {
     static const struct ls_fusion_pattern given[] = {
         {LS_OP_BATCH_NORMALIZATION_INFERENCE, LS_OP_ADD, 0, 0},
@@ -277,26 +268,4 @@ START_TEST(the_inference_form_takes_an_addend_too)
     mock_close(&mock);
     harness_close(&device);
     ls_graph_destroy(graph);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("normalization");
-    TCase *tests = tcase_create("batch normalization");
-    tcase_set_timeout(tests, 60);
-    tcase_add_test(tests, the_inference_form_takes_an_addend_too);
-    tcase_add_test(tests, a_sum_becomes_the_addend_and_then_an_activation_the_epilogue);
-    tcase_add_test(tests, only_what_the_device_declares_is_fused);
-    tcase_add_loop_test(tests, what_is_refused_or_slow_is_taken_apart_from_behind, 0,
-                        (int)(sizeof(refusals) / sizeof(refusals[0])));
-    tcase_add_test(tests, a_term_that_is_made_later_is_not_an_addend);
-    tcase_add_test(tests, a_norm_that_is_read_twice_is_not_fused);
-    tcase_add_test(tests, nothing_is_added_behind_an_epilogue);
-    tcase_add_test(tests, layouts_of_the_devices_own_go_through);
-    tcase_add_test(tests, gradients_of_gamma_and_beta_are_added_however_the_device_can);
-    tcase_add_test(tests, a_program_without_backward_takes_the_statistics_of_its_batch);
-    suite_add_tcase(suite, tests);
-
-    return test_suite_run(suite);
 }

@@ -28,7 +28,7 @@ static void close_reference(void)
         .batch = (examples), .purpose = LS_PURPOSE_TRAIN \
     }
 
-START_TEST(training_runs_no_softmax_that_nobody_reads_and_prediction_does)
+TEST(training_runs_no_softmax_that_nobody_reads_and_prediction_does)
 {
     struct ls_graph *graph = harness_mixed();
     struct harness_run train, evaluate, predict;
@@ -65,7 +65,6 @@ START_TEST(training_runs_no_softmax_that_nobody_reads_and_prediction_does)
     harness_stop(&train, true);
     ls_graph_destroy(graph);
 }
-END_TEST
 
 // Losses and gradients of 5 examples are those of the first 3 plus those of the last 2, drop-out
 // included.
@@ -110,7 +109,7 @@ static void check_parts(struct harness_device target, struct ls_graph *graph)
     ls_graph_destroy(graph);
 }
 
-START_TEST(programs_of_several_batch_sizes_share_a_plan)
+TEST(programs_of_several_batch_sizes_share_a_plan)
 {
     const struct mock_policy policy = {
         .own_weights = true, .own_activations = true, .other_data = true, .other_gradient = true};
@@ -121,7 +120,6 @@ START_TEST(programs_of_several_batch_sizes_share_a_plan)
     check_parts(mock, harness_cnn());
     mock_close(&mock);
 }
-END_TEST
 
 static void check_order(struct ls_graph *graph)
 {
@@ -148,7 +146,7 @@ static void check_order(struct ls_graph *graph)
     ls_graph_destroy(graph);
 }
 
-START_TEST(gradients_become_ready_in_the_order_of_the_flat_buffer)
+TEST(gradients_become_ready_in_the_order_of_the_flat_buffer)
 {
     check_order(harness_cnn());
     check_order(harness_mixed());
@@ -156,9 +154,8 @@ START_TEST(gradients_become_ready_in_the_order_of_the_flat_buffer)
     for (uint64_t seed = 0; seed < 20; seed++)
         check_order(harness_random(seed));
 }
-END_TEST
 
-START_TEST(a_plan_without_backward_operations_is_the_same_plan)
+TEST(a_plan_without_backward_operations_is_the_same_plan)
 {
     struct ls_graph *graph = harness_tied();
     struct ls_parameter_plan *with, *without;
@@ -173,9 +170,8 @@ START_TEST(a_plan_without_backward_operations_is_the_same_plan)
     ls_plan_destroy(without);
     ls_graph_destroy(graph);
 }
-END_TEST
 
-START_TEST(parameters_come_out_as_they_went_in)
+TEST(parameters_come_out_as_they_went_in)
 {
     const struct mock_policy policy = {.own_weights = true};
     struct harness_device mock = mock_open(device, &policy);
@@ -198,9 +194,8 @@ START_TEST(parameters_come_out_as_they_went_in)
     ls_graph_destroy(graph);
     mock_close(&mock);
 }
-END_TEST
 
-START_TEST(steps_run_in_parts_and_timed_give_the_same)
+TEST(steps_run_in_parts_and_timed_give_the_same)
 {
     struct ls_graph *graph = harness_cnn();
     struct harness_run run, timed;
@@ -219,7 +214,6 @@ START_TEST(steps_run_in_parts_and_timed_give_the_same)
     harness_stop(&run, true);
     ls_graph_destroy(graph);
 }
-END_TEST
 
 // ---- What is not finite ----
 
@@ -240,7 +234,7 @@ static void set_all(struct harness_run *run, const char *name, float value, int6
     free(values);
 }
 
-START_TEST(the_first_step_with_a_value_that_is_not_finite_is_named)
+TEST(the_first_step_with_a_value_that_is_not_finite_is_named)
 {
     const struct mock_policy policy = {.own_weights = true, .own_activations = true};
     struct harness_device mock = mock_open(device, &policy);
@@ -266,11 +260,10 @@ START_TEST(the_first_step_with_a_value_that_is_not_finite_is_named)
     ls_graph_destroy(graph);
     mock_close(&mock);
 }
-END_TEST
 
 // ---- Odd and refused ----
 
-START_TEST(a_model_without_kernels_predicts_its_input)
+TEST(a_model_without_kernels_predicts_its_input)
 {
     struct ls_graph *graph = harness_graph((const int64_t[]){2, 3}, 2);
     harness_dropout(graph, "dropout", harness_flatten(graph, "flatten", graph->inputs[0]), 0.5f);
@@ -283,9 +276,8 @@ START_TEST(a_model_without_kernels_predicts_its_input)
     harness_stop(&run, true);
     ls_graph_destroy(graph);
 }
-END_TEST
 
-START_TEST(reshapes_vanish)
+TEST(reshapes_vanish)
 {
     struct ls_graph *graph = harness_cnn();
     struct harness_run run;
@@ -300,9 +292,8 @@ START_TEST(reshapes_vanish)
     harness_stop(&run, true);
     ls_graph_destroy(graph);
 }
-END_TEST
 
-START_TEST(programs_that_cannot_be_are_refused)
+TEST(programs_that_cannot_be_are_refused)
 {
     struct ls_graph *graph = harness_cnn(), *other = harness_tied();
     struct ls_parameter_plan *plan;
@@ -336,7 +327,6 @@ START_TEST(programs_that_cannot_be_are_refused)
     ls_graph_destroy(graph);
     ls_graph_destroy(other);
 }
-END_TEST
 
 // A device that knows one operation less.
 static const struct ls_device_interface *lacking_ops;
@@ -373,7 +363,7 @@ static void check_lacking(const struct ls_graph *graph, uint32_t op, const char 
     ls_plan_destroy(plan);
 }
 
-START_TEST(an_operation_that_the_device_lacks_is_named)
+TEST(an_operation_that_the_device_lacks_is_named)
 {
     struct ls_graph *graph = harness_cnn();
     check_lacking(graph, LS_OP_MAX_POOL2D_BACKWARD, "max_pooling2d_1 backward",
@@ -391,26 +381,5 @@ START_TEST(an_operation_that_the_device_lacks_is_named)
     check_lacking(graph, LS_OP_FUNCTION, "dense", "no kernel for operation gelu");
     ls_graph_destroy(graph);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("programs");
-    TCase *tests = tcase_create("programs");
-    tcase_set_timeout(tests, 60);
-    tcase_add_checked_fixture(tests, open_reference, close_reference);
-    tcase_add_test(tests, training_runs_no_softmax_that_nobody_reads_and_prediction_does);
-    tcase_add_test(tests, programs_of_several_batch_sizes_share_a_plan);
-    tcase_add_test(tests, gradients_become_ready_in_the_order_of_the_flat_buffer);
-    tcase_add_test(tests, a_plan_without_backward_operations_is_the_same_plan);
-    tcase_add_test(tests, parameters_come_out_as_they_went_in);
-    tcase_add_test(tests, steps_run_in_parts_and_timed_give_the_same);
-    tcase_add_test(tests, the_first_step_with_a_value_that_is_not_finite_is_named);
-    tcase_add_test(tests, a_model_without_kernels_predicts_its_input);
-    tcase_add_test(tests, reshapes_vanish);
-    tcase_add_test(tests, programs_that_cannot_be_are_refused);
-    tcase_add_test(tests, an_operation_that_the_device_lacks_is_named);
-    suite_add_tcase(suite, tests);
-
-    return test_suite_run(suite);
-}
+TEST_FIXTURE(open_reference, close_reference);

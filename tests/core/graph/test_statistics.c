@@ -32,7 +32,7 @@ static enum ls_zone zone_of(const struct ls_graph *graph, const char *name)
     return harness_parameter(graph, name)->zone;
 }
 
-START_TEST(places_come_in_the_order_of_their_zones)
+LOOP_TEST(places_come_in_the_order_of_their_zones, 0, 2)
 {
     struct harness_device device;
     struct ls_graph *graph =
@@ -56,9 +56,8 @@ START_TEST(places_come_in_the_order_of_their_zones)
     harness_close(&device);
     ls_graph_destroy(graph);
 }
-END_TEST
 
-START_TEST(a_layer_counts_what_is_trained_and_what_not)
+TEST(a_layer_counts_what_is_trained_and_what_not)
 {
     static const struct {
         struct harness_moving kind;
@@ -82,7 +81,6 @@ START_TEST(a_layer_counts_what_is_trained_and_what_not)
         ls_graph_destroy(graph);
     }
 }
-END_TEST
 
 // What arrives at the normalization: tanh(x w + b)
 static void dense(const struct harness_run *run, double out[BATCH][C])
@@ -163,21 +161,19 @@ static void check_contributions(int which, uint32_t uses, double momentum, float
     ls_graph_destroy(graph);
 }
 
-START_TEST(a_pass_contributes_its_statistics_times_its_share)
+LOOP_TEST(a_pass_contributes_its_statistics_times_its_share, 0, 2)
 {
     check_contributions(_i, 1, 0.9, 1);
     check_contributions(_i, 1, 0.99, 0.375f);
     check_contributions(_i, 1, 0, 1);
 }
-END_TEST
 
-START_TEST(uses_of_one_layer_follow_each_other_as_in_keras)
+LOOP_TEST(uses_of_one_layer_follow_each_other_as_in_keras, 0, 2)
 {
     check_contributions(_i, 2, 0.9, 1);
     check_contributions(_i, 3, 0.5, 0.25f);
     check_contributions(_i, 2, 0, 1);
 }
-END_TEST
 
 // The outputs of a program that does not train.
 static void check_output(int which, const struct harness_moving *kind, enum ls_purpose purpose)
@@ -222,7 +218,7 @@ static void check_output(int which, const struct harness_moving *kind, enum ls_p
     ls_graph_destroy(graph);
 }
 
-START_TEST(programs_that_do_not_train_take_the_moving_statistics)
+LOOP_TEST(programs_that_do_not_train_take_the_moving_statistics, 0, 2)
 {
     check_output(_i, &(struct harness_moving){.momentum = 0.9}, LS_PURPOSE_EVALUATE);
     check_output(_i, &(struct harness_moving){.momentum = 0.9}, LS_PURPOSE_PREDICT);
@@ -232,18 +228,16 @@ START_TEST(programs_that_do_not_train_take_the_moving_statistics)
     check_output(_i, &synchronized, LS_PURPOSE_EVALUATE);
     check_output(_i, &synchronized, LS_PURPOSE_PREDICT);
 }
-END_TEST
 
-START_TEST(a_frozen_layer_takes_them_in_training_too)
+LOOP_TEST(a_frozen_layer_takes_them_in_training_too, 0, 2)
 {
     check_output(_i, &(struct harness_moving){.frozen = true}, LS_PURPOSE_TRAIN);
     check_output(_i, &(struct harness_moving){.given = true}, LS_PURPOSE_TRAIN);
     check_output(_i, &(struct harness_moving){.frozen = true}, LS_PURPOSE_EVALUATE);
 }
-END_TEST
 
 // Of a frozen layer, backward computes what the layers in front of it need and nothing else.
-START_TEST(a_frozen_layer_has_no_gradients_of_its_own)
+LOOP_TEST(a_frozen_layer_has_no_gradients_of_its_own, 0, 2)
 {
     struct harness_device device;
     struct ls_graph *graph = harness_moving(&(struct harness_moving){.frozen = true});
@@ -255,9 +249,8 @@ START_TEST(a_frozen_layer_has_no_gradients_of_its_own)
     harness_close(&device);
     ls_graph_destroy(graph);
 }
-END_TEST
 
-START_TEST(a_model_of_frozen_layers_cannot_be_trained)
+TEST(a_model_of_frozen_layers_cannot_be_trained)
 {
     const struct ls_shape vector = {.ndims = 1, .dims = {3}};
     const struct ls_initializer ones = {.kind = LS_ONES};
@@ -279,22 +272,4 @@ START_TEST(a_model_of_frozen_layers_cannot_be_trained)
     ck_assert_int_eq(ls_graph_differentiate(graph), LS_BAD_INPUT);
     ck_assert_ptr_nonnull(strstr(harness_message(), "frozen; set trainable to true"));
     ls_graph_destroy(graph);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("statistics");
-    TCase *tests = tcase_create("statistics");
-    tcase_set_timeout(tests, 60);
-    tcase_add_loop_test(tests, places_come_in_the_order_of_their_zones, 0, 2);
-    tcase_add_test(tests, a_layer_counts_what_is_trained_and_what_not);
-    tcase_add_loop_test(tests, a_pass_contributes_its_statistics_times_its_share, 0, 2);
-    tcase_add_loop_test(tests, uses_of_one_layer_follow_each_other_as_in_keras, 0, 2);
-    tcase_add_loop_test(tests, programs_that_do_not_train_take_the_moving_statistics, 0, 2);
-    tcase_add_loop_test(tests, a_frozen_layer_takes_them_in_training_too, 0, 2);
-    tcase_add_loop_test(tests, a_frozen_layer_has_no_gradients_of_its_own, 0, 2);
-    tcase_add_test(tests, a_model_of_frozen_layers_cannot_be_trained);
-    suite_add_tcase(suite, tests);
-    return test_suite_run(suite);
 }

@@ -76,7 +76,7 @@ static struct ls_graph *pooled_and_reshaped(void)
 static const char *const devices[] = {"reference", "cpu"};
 
 // Examples of harness_cnn's largest activation, 9 x 8 x 3 floats, are 864 bytes.
-START_TEST(every_batch_and_tile_computes_the_same)
+LOOP_TEST(every_batch_and_tile_computes_the_same, 0, 2)
 {
     struct harness_device device;
     struct ls_graph *graphs[] = {harness_cnn(), harness_mixed(), harness_residual(LS_RELU),
@@ -99,9 +99,8 @@ START_TEST(every_batch_and_tile_computes_the_same)
         ls_graph_destroy(graphs[g]);
     harness_close(&device);
 }
-END_TEST
 
-START_TEST(random_graphs_compute_the_same)
+LOOP_TEST(random_graphs_compute_the_same, 0, 2)
 {
     struct harness_device device;
     if (!harness_open(devices[_i], &device))
@@ -120,7 +119,6 @@ START_TEST(random_graphs_compute_the_same)
     ck_assert_uint_gt(tiled, 0);
     harness_close(&device);
 }
-END_TEST
 
 static void check_tiled(const struct ls_program *program, const char *label, const char *text)
 {
@@ -133,7 +131,7 @@ static void check_tiled(const struct ls_program *program, const char *label, con
 
 // The reference device looks for the largest elements again in the backward pass, so that what
 // pooling reads must stay.
-START_TEST(what_lies_between_two_steps_has_room_for_a_tile)
+TEST(what_lies_between_two_steps_has_room_for_a_tile)
 {
     struct ls_graph *graph = harness_cnn();
     struct harness_device device;
@@ -169,7 +167,6 @@ START_TEST(what_lies_between_two_steps_has_room_for_a_tile)
     harness_close(&device);
     ls_graph_destroy(graph);
 }
-END_TEST
 
 static const struct ls_device_interface *inner_ops;
 
@@ -179,7 +176,7 @@ static int32_t refuse_to_add(struct ls_device *device, const struct ls_kernel_re
     return request->accumulate ? LS_UNSUPPORTED : inner_ops->kernels->prepare(device, request, out);
 }
 
-START_TEST(a_device_without_kernels_for_tiles_runs_the_whole_batch)
+TEST(a_device_without_kernels_for_tiles_runs_the_whole_batch)
 {
     struct ls_graph *graph = harness_cnn();
     struct harness_device device;
@@ -200,9 +197,8 @@ START_TEST(a_device_without_kernels_for_tiles_runs_the_whole_batch)
     harness_close(&device);
     ls_graph_destroy(graph);
 }
-END_TEST
 
-START_TEST(steps_that_are_tiled_together_run_with_the_first)
+TEST(steps_that_are_tiled_together_run_with_the_first)
 {
     struct ls_graph *graph = harness_cnn();
     struct harness_device device;
@@ -227,9 +223,8 @@ START_TEST(steps_that_are_tiled_together_run_with_the_first)
     harness_close(&device);
     ls_graph_destroy(graph);
 }
-END_TEST
 
-START_TEST(what_is_not_finite_is_found_behind_tiles)
+TEST(what_is_not_finite_is_found_behind_tiles)
 {
     struct ls_graph *graph = harness_cnn();
     struct harness_device device;
@@ -251,20 +246,4 @@ START_TEST(what_is_not_finite_is_found_behind_tiles)
     harness_stop(&run, true);
     harness_close(&device);
     ls_graph_destroy(graph);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("tiles");
-    TCase *tests = tcase_create("tiles");
-    tcase_set_timeout(tests, 60);
-    tcase_add_loop_test(tests, every_batch_and_tile_computes_the_same, 0, 2);
-    tcase_add_loop_test(tests, random_graphs_compute_the_same, 0, 2);
-    tcase_add_test(tests, what_lies_between_two_steps_has_room_for_a_tile);
-    tcase_add_test(tests, a_device_without_kernels_for_tiles_runs_the_whole_batch);
-    tcase_add_test(tests, steps_that_are_tiled_together_run_with_the_first);
-    tcase_add_test(tests, what_is_not_finite_is_found_behind_tiles);
-    suite_add_tcase(suite, tests);
-    return test_suite_run(suite);
 }

@@ -27,15 +27,14 @@ static void assert_refused(const char *reason)
     ck_assert_message("collective-good.so");
 }
 
-START_TEST(a_whole_file_of_this_machine_loads)
+TEST(a_whole_file_of_this_machine_loads)
 {
     put("collective-good");
     ck_assert_int_eq(open_collective("good"), LS_OK);
     ck_assert_str_eq(last_message, "");
 }
-END_TEST
 
-START_TEST(a_file_that_others_may_write_is_refused_with_the_chmod)
+TEST(a_file_that_others_may_write_is_refused_with_the_chmod)
 {
     const mode_t modes[] = {0664, 0646, 0666, 0777, 0622};
     char remedy[600];
@@ -48,9 +47,8 @@ START_TEST(a_file_that_others_may_write_is_refused_with_the_chmod)
     ck_assert_int_eq(chmod(in_folder("collective-good.so"), 0400), 0);
     ck_assert_int_eq(open_collective("good"), LS_OK);
 }
-END_TEST
 
-START_TEST(a_file_of_another_user_is_refused)
+TEST(a_file_of_another_user_is_refused)
 {
     put("collective-good");
     if (chown(in_folder("collective-good.so"), 12345, 12345)) {
@@ -59,9 +57,8 @@ START_TEST(a_file_of_another_user_is_refused)
     }
     assert_refused("belongs to user 12345");
 }
-END_TEST
 
-START_TEST(what_is_no_regular_file_is_refused_without_opening_it)
+TEST(what_is_no_regular_file_is_refused_without_opening_it)
 {
     const char *path = in_folder("collective-good.so");
     ck_assert_int_eq(mkdir(path, 0755), 0);
@@ -83,17 +80,15 @@ START_TEST(what_is_no_regular_file_is_refused_without_opening_it)
     ck_assert_int_eq(symlink("collective-good.so", path), 0);
     assert_refused("symbolic links");
 }
-END_TEST
 
-START_TEST(a_symbolic_link_to_a_good_file_loads)
+TEST(a_symbolic_link_to_a_good_file_loads)
 {
     put_as("collective-good", "somewhere");
     ck_assert_int_eq(symlink("somewhere", in_folder("collective-good.so")), 0);
     ck_assert_int_eq(open_collective("good"), LS_OK);
 }
-END_TEST
 
-START_TEST(what_is_no_shared_object_is_refused)
+TEST(what_is_no_shared_object_is_refused)
 {
     const char *path = in_folder("collective-good.so");
     write_whole(path, "", 0);
@@ -110,7 +105,6 @@ START_TEST(what_is_no_shared_object_is_refused)
     write_whole(path, text, sizeof(text) - 1);
     assert_refused("is not a shared object");
 }
-END_TEST
 
 // Writes the good plugin with `bytes` at `offset` replaced.
 static void put_patched(size_t offset, const void *patch, size_t bytes)
@@ -133,7 +127,7 @@ static void put_patched_u64(size_t offset, uint64_t value)
     put_patched(offset, &value, sizeof(value));
 }
 
-START_TEST(a_file_of_another_machine_is_refused)
+TEST(a_file_of_another_machine_is_refused)
 {
     put_patched_u16(offsetof(Elf64_Ehdr, e_machine), EM_S390);
     assert_refused("is for another machine (ELF machine 22");
@@ -142,9 +136,8 @@ START_TEST(a_file_of_another_machine_is_refused)
     put_patched(EI_DATA, (char[]){ELFDATA2MSB}, 1);
     assert_refused("is for another machine");
 }
-END_TEST
 
-START_TEST(headers_that_lie_are_refused)
+TEST(headers_that_lie_are_refused)
 {
     put_patched_u16(offsetof(Elf64_Ehdr, e_type), ET_REL);
     assert_refused("is not a shared object");
@@ -165,7 +158,6 @@ START_TEST(headers_that_lie_are_refused)
     put_patched_u64(sizeof(Elf64_Ehdr) + offsetof(Elf64_Phdr, p_memsz), 1);
     assert_refused("larger in the file than in memory");
 }
-END_TEST
 
 // Every length up to 600 bytes, then steps that meet all places within a page, and the last bytes.
 static size_t next_length(size_t length, size_t whole)
@@ -175,7 +167,7 @@ static size_t next_length(size_t length, size_t whole)
     return length + 61;
 }
 
-START_TEST(every_cut_is_refused_cleanly)
+TEST(every_cut_is_refused_cleanly)
 {
     size_t whole, refused = 0;
     char *content = read_whole(TEST_PLUGINS "/collective-good.so", &whole);
@@ -192,11 +184,10 @@ START_TEST(every_cut_is_refused_cleanly)
     ck_assert_int_eq(open_collective("good"), LS_OK);
     free(content);
 }
-END_TEST
 
 // Without section headers a file may end after what is loaded: it is refused or it loads, and nothing
 // dies of it (also not the child, which would be told as a crash).
-START_TEST(every_cut_without_section_headers_is_refused_or_loads)
+TEST(every_cut_without_section_headers_is_refused_or_loads)
 {
     size_t whole, loaded = 0;
     char *content = read_whole(TEST_PLUGINS "/collective-good.so", &whole);
@@ -213,10 +204,9 @@ START_TEST(every_cut_without_section_headers_is_refused_or_loads)
     ck_assert_uint_gt(loaded, 0);
     free(content);
 }
-END_TEST
 
 // Zeros in the middle pass all checks of the headers: the child may crash on them, we may not.
-START_TEST(damage_inside_kills_nobody)
+TEST(damage_inside_kills_nobody)
 {
     size_t whole;
     char *content = read_whole(TEST_PLUGINS "/collective-good.so", &whole);
@@ -233,25 +223,5 @@ START_TEST(damage_inside_kills_nobody)
     free(damaged);
     free(content);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("loader: files");
-    TCase *tests = tcase_create("files");
-    tcase_add_checked_fixture(tests, make_folder, remove_folder);
-    tcase_set_timeout(tests, 60);
-    tcase_add_test(tests, a_whole_file_of_this_machine_loads);
-    tcase_add_test(tests, a_file_that_others_may_write_is_refused_with_the_chmod);
-    tcase_add_test(tests, a_file_of_another_user_is_refused);
-    tcase_add_test(tests, what_is_no_regular_file_is_refused_without_opening_it);
-    tcase_add_test(tests, a_symbolic_link_to_a_good_file_loads);
-    tcase_add_test(tests, what_is_no_shared_object_is_refused);
-    tcase_add_test(tests, a_file_of_another_machine_is_refused);
-    tcase_add_test(tests, headers_that_lie_are_refused);
-    tcase_add_test(tests, every_cut_is_refused_cleanly);
-    tcase_add_test(tests, every_cut_without_section_headers_is_refused_or_loads);
-    tcase_add_test(tests, damage_inside_kills_nobody);
-    suite_add_tcase(suite, tests);
-    return test_suite_run(suite);
-}
+TEST_FIXTURE(make_folder, remove_folder);

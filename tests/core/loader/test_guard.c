@@ -44,15 +44,14 @@ static struct guarded guarded(size_t plugin)
     return out;
 }
 
-START_TEST(a_plugin_without_a_function_has_no_guard_for_it)
+TEST(a_plugin_without_a_function_has_no_guard_for_it)
 {
     const struct ls_collective_interface ours = guarded(0).ours;
     ck_assert(ours.build_schedule && ours.build_schedule != build_schedule);
     ck_assert(!ours.open && !ours.run && !ours.poll && !ours.about);
 }
-END_TEST
 
-START_TEST(a_plugin_that_is_opened_again_is_the_one_that_it_was)
+TEST(a_plugin_that_is_opened_again_is_the_one_that_it_was)
 {
     const struct guarded first = guarded(0), other = guarded(1);
     ck_assert_ptr_ne(first.context.plugin, other.context.plugin);
@@ -62,7 +61,6 @@ START_TEST(a_plugin_that_is_opened_again_is_the_one_that_it_was)
     ck_assert_str_eq(ls_loader_opened_name(1), "collective-test-1");
     ck_assert_ptr_null(ls_loader_opened_name(2));
 }
-END_TEST
 
 static int32_t fail_with_a_number(const struct ls_collective_call *call,
                                   struct ls_schedule *schedule)
@@ -72,7 +70,7 @@ static int32_t fail_with_a_number(const struct ls_collective_call *call,
     return 1000;
 }
 
-START_TEST(any_number_of_plugins_of_a_kind_is_guarded)
+TEST(any_number_of_plugins_of_a_kind_is_guarded)
 {
     static struct guarded all[PLUGINS];
     for (size_t i = 0; i < PLUGINS; i++) {
@@ -93,7 +91,6 @@ START_TEST(any_number_of_plugins_of_a_kind_is_guarded)
             ck_assert_message(message);
     }
 }
-END_TEST
 
 static int32_t place(struct ls_strategy *strategy, uint32_t replica)
 {
@@ -102,14 +99,13 @@ static int32_t place(struct ls_strategy *strategy, uint32_t replica)
     return LS_OK;
 }
 
-START_TEST(collectives_take_no_guards_from_strategies)
+TEST(collectives_take_no_guards_from_strategies)
 {
     struct ls_strategy_interface ours = {.initialize_parameters = place};
     (void)guarded(0);
     ls_guard_table(LS_KIND_STRATEGY, &ours);
     ck_assert(ours.initialize_parameters && ours.initialize_parameters != place);
 }
-END_TEST
 
 static int32_t fail_silently(struct ls_transport *transport, struct ls_transfer *transfer)
 {
@@ -128,7 +124,7 @@ static int32_t fail_with_a_reason(struct ls_transport *transport, struct ls_tran
 
 // Calls made often do not count reasons themselves: what was logged before the plan began, such as
 // an error of the program that was none of the plugin's, explains nothing.
-START_TEST(a_transport_that_fails_silently_is_named)
+TEST(a_transport_that_fails_silently_is_named)
 {
     static const struct ls_transport_interface theirs_too = {.post = fail_with_a_reason,
                                                              .test = fail_silently};
@@ -151,18 +147,5 @@ START_TEST(a_transport_that_fails_silently_is_named)
     ck_assert_message("the cable is cut");
     ls_instance_destroy(transport);
 }
-END_TEST
 
-int main(void)
-{
-    TCase *tests = tcase_create("guard");
-    tcase_add_checked_fixture(tests, setup, remove_folder);
-    tcase_add_test(tests, a_plugin_without_a_function_has_no_guard_for_it);
-    tcase_add_test(tests, a_plugin_that_is_opened_again_is_the_one_that_it_was);
-    tcase_add_test(tests, any_number_of_plugins_of_a_kind_is_guarded);
-    tcase_add_test(tests, collectives_take_no_guards_from_strategies);
-    tcase_add_test(tests, a_transport_that_fails_silently_is_named);
-    Suite *suite = suite_create("core/loader/guard");
-    suite_add_tcase(suite, tests);
-    return test_suite_run(suite);
-}
+TEST_FIXTURE(setup, remove_folder);

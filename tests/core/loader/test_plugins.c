@@ -36,7 +36,7 @@ static void assert_refused(const char *name, const char *reason)
     ls_loader_destroy(loader);
 }
 
-START_TEST(a_good_plugin_is_opened_with_its_descriptor_and_table)
+TEST(a_good_plugin_is_opened_with_its_descriptor_and_table)
 {
     struct ls_loader *loader = make_loader();
     const struct ls_opened_plugin *opened = NULL;
@@ -51,9 +51,8 @@ START_TEST(a_good_plugin_is_opened_with_its_descriptor_and_table)
     ck_assert_str_eq(last_message, "");
     ls_loader_destroy(loader);
 }
-END_TEST
 
-START_TEST(an_older_plugin_with_a_shorter_table_loads_and_lacks_what_is_new)
+TEST(an_older_plugin_with_a_shorter_table_loads_and_lacks_what_is_new)
 {
     struct ls_loader *loader = make_loader();
     const struct ls_opened_plugin *opened = NULL;
@@ -70,9 +69,8 @@ START_TEST(an_older_plugin_with_a_shorter_table_loads_and_lacks_what_is_new)
     ck_assert(table->begin_step == NULL);
     ls_loader_destroy(loader);
 }
-END_TEST
 
-START_TEST(a_plugin_of_the_interface_before_1_0_is_told_to_be_built_again)
+TEST(a_plugin_of_the_interface_before_1_0_is_told_to_be_built_again)
 {
     put("strategy-before");
     struct ls_loader *loader = make_loader();
@@ -83,9 +81,8 @@ START_TEST(a_plugin_of_the_interface_before_1_0_is_told_to_be_built_again)
         strstr(last_message, "built for the plugin interface before 1.0: build it again"));
     ls_loader_destroy(loader);
 }
-END_TEST
 
-START_TEST(a_newer_plugin_with_longer_tables_loads)
+TEST(a_newer_plugin_with_longer_tables_loads)
 {
     struct ls_loader *loader = make_loader();
     const struct ls_opened_plugin *opened = NULL;
@@ -97,15 +94,13 @@ START_TEST(a_newer_plugin_with_longer_tables_loads)
     ck_assert_int_eq(table->build_schedule(&call, NULL), LS_OK);
     ls_loader_destroy(loader);
 }
-END_TEST
 
-START_TEST(another_major_version_is_refused_with_both_numbers)
+TEST(another_major_version_is_refused_with_both_numbers)
 {
     assert_refused("major", "built for plugin ABI 9, this Lockstep has ABI 1");
 }
-END_TEST
 
-START_TEST(what_a_descriptor_lacks_is_named)
+TEST(what_a_descriptor_lacks_is_named)
 {
     assert_refused("magic", "wrong magic number");
     assert_refused("no-symbol", "does not export lockstep_plugin()");
@@ -120,9 +115,8 @@ START_TEST(what_a_descriptor_lacks_is_named)
     assert_refused("option-default", "option rate (number) with the default 'fast'");
     assert_refused("option-type", "option rate of the unknown type 'speed'");
 }
-END_TEST
 
-START_TEST(the_file_must_be_called_as_the_plugin_says)
+TEST(the_file_must_be_called_as_the_plugin_says)
 {
     assert_refused("wrong-name", "must be called collective-other.so");
     struct ls_loader *loader = make_loader();
@@ -131,15 +125,13 @@ START_TEST(the_file_must_be_called_as_the_plugin_says)
     ck_assert_message("must be called transport-wrong-kind.so");
     ls_loader_destroy(loader);
 }
-END_TEST
 
-START_TEST(a_symbol_that_nobody_defines_is_named)
+TEST(a_symbol_that_nobody_defines_is_named)
 {
     assert_refused("undefined", "ls_nobody_defines_this");
 }
-END_TEST
 
-START_TEST(crashes_and_exits_are_told_with_their_place)
+TEST(crashes_and_exits_are_told_with_their_place)
 {
     assert_refused("crash-probe", "crashed in probe (signal 11)");
     assert_refused("exit-probe", "exited in probe");
@@ -147,7 +139,6 @@ START_TEST(crashes_and_exits_are_told_with_their_place)
     assert_refused("exit-load", "exited while it was loaded");
     assert_refused("crash-entry", "crashed in lockstep_plugin() (signal 11)");
 }
-END_TEST
 
 static void assert_hangs(const char *name)
 {
@@ -159,13 +150,12 @@ static void assert_hangs(const char *name)
     ls_loader_destroy(loader);
 }
 
-START_TEST(a_probe_that_hangs_ends_with_the_deadline)
+TEST(a_probe_that_hangs_ends_with_the_deadline)
 {
     assert_hangs("hang-probe");
     assert_hangs("stop-probe");
     assert_hangs("deaf-probe");
 }
-END_TEST
 
 // Whether somebody still holds the writing end of the pipe that the probe's child inherited.
 static bool is_held(int pipe_end)
@@ -174,7 +164,7 @@ static bool is_held(int pipe_end)
     return poll(&end, 1, 10000) == 0;
 }
 
-START_TEST(what_a_probe_starts_ends_with_it)
+TEST(what_a_probe_starts_ends_with_it)
 {
     int ends[2];
     ck_assert_int_eq(pipe(ends), 0);
@@ -186,9 +176,8 @@ START_TEST(what_a_probe_starts_ends_with_it)
     close(ends[0]);
     ls_loader_destroy(loader);
 }
-END_TEST
 
-START_TEST(children_that_somebody_else_reaps_do_not_confuse_us)
+TEST(children_that_somebody_else_reaps_do_not_confuse_us)
 {
     signal(SIGCHLD, SIG_IGN);
     struct ls_loader *loader = make_loader();
@@ -197,7 +186,6 @@ START_TEST(children_that_somebody_else_reaps_do_not_confuse_us)
     ck_assert_int_eq(try_open(loader, LS_KIND_COLLECTIVE, "crash-probe", &opened), LS_UNAVAILABLE);
     ls_loader_destroy(loader);
 }
-END_TEST
 
 static void end_well(int number)
 {
@@ -205,24 +193,22 @@ static void end_well(int number)
     _exit(0);
 }
 
-START_TEST(the_programs_handlers_are_not_called_in_the_child)
+TEST(the_programs_handlers_are_not_called_in_the_child)
 {
     struct sigaction action = {.sa_handler = end_well};
     sigaction(SIGSEGV, &action, NULL);
     assert_refused("crash-load", "crashed while it was loaded (signal 11)");
 }
-END_TEST
 
-START_TEST(a_plugin_that_cannot_run_here_says_why)
+TEST(a_plugin_that_cannot_run_here_says_why)
 {
     assert_refused("unavailable",
                    "cannot run here: no such hardware in this test; `lockstep plugins` "
                    "lists what can");
 }
-END_TEST
 
 // What the program has not flushed yet must come out once, and nothing of the plugin.
-START_TEST(a_probe_prints_nothing_and_flushes_nothing_of_ours)
+TEST(a_probe_prints_nothing_and_flushes_nothing_of_ours)
 {
     char path[1024];
     snprintf(path, sizeof(path), "%s", in_folder("output"));
@@ -242,9 +228,8 @@ START_TEST(a_probe_prints_nothing_and_flushes_nothing_of_ours)
     free(content);
     ls_loader_destroy(loader);
 }
-END_TEST
 
-START_TEST(a_file_is_opened_once_and_each_user_has_his_options)
+TEST(a_file_is_opened_once_and_each_user_has_his_options)
 {
     struct ls_loader *loader = make_loader();
     const struct ls_opened_plugin *first = NULL, *second = NULL;
@@ -259,9 +244,8 @@ START_TEST(a_file_is_opened_once_and_each_user_has_his_options)
     ck_assert_ptr_null(second->host->option(second->host, "nothing"));
     ls_loader_destroy(loader);
 }
-END_TEST
 
-START_TEST(options_that_do_not_fit_are_usage_errors)
+TEST(options_that_do_not_fit_are_usage_errors)
 {
     struct ls_loader *loader = make_loader();
     const struct ls_opened_plugin *opened = NULL;
@@ -277,9 +261,8 @@ START_TEST(options_that_do_not_fit_are_usage_errors)
     ck_assert_ptr_null(opened);
     ls_loader_destroy(loader);
 }
-END_TEST
 
-START_TEST(the_host_logs_fails_and_allocates_for_a_plugin)
+TEST(the_host_logs_fails_and_allocates_for_a_plugin)
 {
     struct ls_loader *loader = make_loader();
     const struct ls_opened_plugin *opened = NULL;
@@ -310,9 +293,8 @@ START_TEST(the_host_logs_fails_and_allocates_for_a_plugin)
     ck_assert_uint_eq(host->struct_size, sizeof(*host));
     ls_loader_destroy(loader);
 }
-END_TEST
 
-START_TEST(a_file_is_opened_by_its_path_and_its_kind_is_checked)
+TEST(a_file_is_opened_by_its_path_and_its_kind_is_checked)
 {
     struct ls_loader *loader = make_loader();
     const struct ls_opened_plugin *opened = NULL;
@@ -333,9 +315,8 @@ START_TEST(a_file_is_opened_by_its_path_and_its_kind_is_checked)
         LS_OK);
     ls_loader_destroy(loader);
 }
-END_TEST
 
-START_TEST(a_list_tells_what_runs_and_why_the_rest_does_not)
+TEST(a_list_tells_what_runs_and_why_the_rest_does_not)
 {
     const char *const names[] = {"collective-good",       "collective-crash-probe",
                                  "collective-crash-load", "collective-unavailable",
@@ -378,7 +359,6 @@ START_TEST(a_list_tells_what_runs_and_why_the_rest_does_not)
     ls_plugin_entries_destroy(NULL, 0);
     ls_loader_destroy(loader);
 }
-END_TEST
 
 static void *keep_allocating(void *argument)
 {
@@ -390,7 +370,7 @@ static void *keep_allocating(void *argument)
     return NULL;
 }
 
-START_TEST(plugins_are_opened_while_other_threads_work)
+TEST(plugins_are_opened_while_other_threads_work)
 {
     uint32_t stop = 0;
     pthread_t threads[3];
@@ -406,35 +386,5 @@ START_TEST(plugins_are_opened_while_other_threads_work)
     for (int i = 0; i < 3; i++)
         pthread_join(threads[i], NULL);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("loader: plugins");
-    TCase *tests = tcase_create("plugins");
-    tcase_add_checked_fixture(tests, make_folder, remove_folder);
-    tcase_set_timeout(tests, 60);
-    tcase_add_test(tests, a_good_plugin_is_opened_with_its_descriptor_and_table);
-    tcase_add_test(tests, an_older_plugin_with_a_shorter_table_loads_and_lacks_what_is_new);
-    tcase_add_test(tests, a_plugin_of_the_interface_before_1_0_is_told_to_be_built_again);
-    tcase_add_test(tests, a_newer_plugin_with_longer_tables_loads);
-    tcase_add_test(tests, another_major_version_is_refused_with_both_numbers);
-    tcase_add_test(tests, what_a_descriptor_lacks_is_named);
-    tcase_add_test(tests, the_file_must_be_called_as_the_plugin_says);
-    tcase_add_test(tests, a_symbol_that_nobody_defines_is_named);
-    tcase_add_test(tests, crashes_and_exits_are_told_with_their_place);
-    tcase_add_test(tests, a_probe_that_hangs_ends_with_the_deadline);
-    tcase_add_test(tests, what_a_probe_starts_ends_with_it);
-    tcase_add_test(tests, children_that_somebody_else_reaps_do_not_confuse_us);
-    tcase_add_test(tests, the_programs_handlers_are_not_called_in_the_child);
-    tcase_add_test(tests, a_plugin_that_cannot_run_here_says_why);
-    tcase_add_test(tests, a_probe_prints_nothing_and_flushes_nothing_of_ours);
-    tcase_add_test(tests, a_file_is_opened_once_and_each_user_has_his_options);
-    tcase_add_test(tests, options_that_do_not_fit_are_usage_errors);
-    tcase_add_test(tests, the_host_logs_fails_and_allocates_for_a_plugin);
-    tcase_add_test(tests, a_file_is_opened_by_its_path_and_its_kind_is_checked);
-    tcase_add_test(tests, a_list_tells_what_runs_and_why_the_rest_does_not);
-    tcase_add_test(tests, plugins_are_opened_while_other_threads_work);
-    suite_add_tcase(suite, tests);
-    return test_suite_run(suite);
-}
+TEST_FIXTURE(make_folder, remove_folder);

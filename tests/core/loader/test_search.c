@@ -26,7 +26,7 @@ static void file_of(struct ls_loader *loader, const char *name, char out[512])
         snprintf(out, 512, "%s", opened->file);
 }
 
-START_TEST(the_named_path_comes_before_the_environment)
+TEST(the_named_path_comes_before_the_environment)
 {
     char path[1024], file[512];
     put_into("a", "collective-good", "collective-good");
@@ -54,9 +54,8 @@ START_TEST(the_named_path_comes_before_the_environment)
     ls_plugin_entries_destroy(entries, count);
     ls_loader_destroy(loader);
 }
-END_TEST
 
-START_TEST(a_broken_plugin_is_not_replaced_by_a_later_one)
+TEST(a_broken_plugin_is_not_replaced_by_a_later_one)
 {
     char path[1024], file[512];
     put_into("b", "collective-good", "collective-good");
@@ -70,9 +69,8 @@ START_TEST(a_broken_plugin_is_not_replaced_by_a_later_one)
     ck_assert_message("a/collective-good.so: is not a shared object");
     ls_loader_destroy(loader);
 }
-END_TEST
 
-START_TEST(nothing_is_loaded_from_the_working_directory_by_a_bare_name)
+TEST(nothing_is_loaded_from_the_working_directory_by_a_bare_name)
 {
     char file[512];
     put("collective-good");
@@ -88,9 +86,8 @@ START_TEST(nothing_is_loaded_from_the_working_directory_by_a_bare_name)
         ls_loader_destroy(loader);
     }
 }
-END_TEST
 
-START_TEST(a_name_is_never_a_path)
+TEST(a_name_is_never_a_path)
 {
     char file[512];
     put_into("a", "collective-good", "collective-good");
@@ -110,9 +107,8 @@ START_TEST(a_name_is_never_a_path)
     ck_assert_str_eq(file, "");
     ls_loader_destroy(loader);
 }
-END_TEST
 
-START_TEST(a_path_that_does_not_exist_is_bad_input_when_named)
+TEST(a_path_that_does_not_exist_is_bad_input_when_named)
 {
     struct ls_loader *loader = NULL;
     ck_assert_int_eq(create_loader(in_folder("nothing"), &loader), LS_BAD_INPUT);
@@ -126,9 +122,8 @@ START_TEST(a_path_that_does_not_exist_is_bad_input_when_named)
     ck_assert_message("warning: LOCKSTEP_PLUGIN_PATH: ");
     ls_loader_destroy(loader);
 }
-END_TEST
 
-START_TEST(an_unknown_name_lists_what_there_is_and_the_nearest)
+TEST(an_unknown_name_lists_what_there_is_and_the_nearest)
 {
     put("collective-ring");
     put("collective-tree");
@@ -146,9 +141,8 @@ START_TEST(an_unknown_name_lists_what_there_is_and_the_nearest)
     ck_assert_message("--plugin-path");
     ls_loader_destroy(loader);
 }
-END_TEST
 
-START_TEST(the_default_device_is_cuda_only_where_it_is_available)
+TEST(the_default_device_is_cuda_only_where_it_is_available)
 {
     struct ls_loader *loader = make_loader();
     ck_assert_str_eq(ls_loader_default_device(loader), "cpu");
@@ -158,7 +152,6 @@ START_TEST(the_default_device_is_cuda_only_where_it_is_available)
     ck_assert_str_eq(ls_loader_default_device(loader), "cuda");
     ls_loader_destroy(loader);
 }
-END_TEST
 
 static void remember_any(void *context, uint32_t level, const char *line)
 {
@@ -168,7 +161,7 @@ static void remember_any(void *context, uint32_t level, const char *line)
 }
 
 // The same device, available, in versions of Semantic Versioning: what follows a '+' is of the build.
-START_TEST(the_default_device_is_a_released_one)
+TEST(the_default_device_is_a_released_one)
 {
     static const struct {
         const char *file, *expected;
@@ -193,10 +186,9 @@ START_TEST(the_default_device_is_a_released_one)
         ls_loader_destroy(loader);
     }
 }
-END_TEST
 
 // A plugin may take half a second to find out, and the cuda of the tests counts how often it is asked.
-START_TEST(the_default_device_is_probed_once)
+TEST(the_default_device_is_probed_once)
 {
     const struct ls_opened_plugin *opened = NULL;
     struct ls_loader *loader = make_loader();
@@ -218,7 +210,6 @@ START_TEST(the_default_device_is_probed_once)
     ck_assert_int_eq(probes.st_size, 2);
     ls_loader_destroy(loader);
 }
-END_TEST
 
 static void copy_self(const char *to)
 {
@@ -253,7 +244,7 @@ static void run_copy(const char *program, char out[1024])
     ck_assert_int_eq(pclose(pipe), 0);
 }
 
-START_TEST(an_installed_tree_finds_its_plugins_wherever_it_is_moved)
+TEST(an_installed_tree_finds_its_plugins_wherever_it_is_moved)
 {
     char plugins[2 * PATH_MAX], where[PATH_MAX], out[1024];
     if (*LS_PLUGINS_FROM_PROGRAM == '/') {
@@ -274,9 +265,8 @@ START_TEST(an_installed_tree_finds_its_plugins_wherever_it_is_moved)
     run_copy(in_folder("second/bin/program"), out);
     ck_assert_str_eq(out, "collective auto\ncollective good\n");
 }
-END_TEST
 
-START_TEST(a_build_tree_finds_its_plugins_and_no_others)
+TEST(a_build_tree_finds_its_plugins_and_no_others)
 {
     char out[1024];
     make_folders(in_folder("build/tests/core/loader"));
@@ -288,7 +278,6 @@ START_TEST(a_build_tree_finds_its_plugins_and_no_others)
     run_copy(in_folder("build/tests/core/loader/program"), out);
     ck_assert_str_eq(out, "collective auto\ncollective good\n");
 }
-END_TEST
 
 // What the copies do: list what the default folder holds.
 static int list_default(void)
@@ -306,25 +295,11 @@ static int list_default(void)
     return 0;
 }
 
+TEST_FIXTURE(make_folder, remove_folder);
+
 int main(int argc, char **argv)
 {
     if (argc == 2 && !strcmp(argv[1], "list"))
         return list_default();
-    Suite *suite = suite_create("loader: search");
-    TCase *tests = tcase_create("search");
-    tcase_add_checked_fixture(tests, make_folder, remove_folder);
-    tcase_set_timeout(tests, 60);
-    tcase_add_test(tests, the_named_path_comes_before_the_environment);
-    tcase_add_test(tests, a_broken_plugin_is_not_replaced_by_a_later_one);
-    tcase_add_test(tests, nothing_is_loaded_from_the_working_directory_by_a_bare_name);
-    tcase_add_test(tests, a_name_is_never_a_path);
-    tcase_add_test(tests, a_path_that_does_not_exist_is_bad_input_when_named);
-    tcase_add_test(tests, an_unknown_name_lists_what_there_is_and_the_nearest);
-    tcase_add_test(tests, the_default_device_is_cuda_only_where_it_is_available);
-    tcase_add_test(tests, the_default_device_is_a_released_one);
-    tcase_add_test(tests, the_default_device_is_probed_once);
-    tcase_add_test(tests, an_installed_tree_finds_its_plugins_wherever_it_is_moved);
-    tcase_add_test(tests, a_build_tree_finds_its_plugins_and_no_others);
-    suite_add_tcase(suite, tests);
-    return test_suite_run(suite);
+    return test_suite_run("loader: search");
 }

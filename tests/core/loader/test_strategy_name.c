@@ -43,7 +43,7 @@ static void assert_fails(struct ls_loader *loader, const char *text, enum ls_sta
     ck_assert_uint_eq(error_count, 1);
 }
 
-START_TEST(a_name_is_a_strategy_or_a_collective_or_a_transport)
+TEST(a_name_is_a_strategy_or_a_collective_or_a_transport)
 {
     struct ls_loader *loader = loader_of_parts();
     assert_resolves(loader, "mirrored", "mirrored", "ring", "local");
@@ -54,9 +54,8 @@ START_TEST(a_name_is_a_strategy_or_a_collective_or_a_transport)
     assert_resolves(loader, "one-device", "one-device", "-", "-");
     ls_loader_destroy(loader);
 }
-END_TEST
 
-START_TEST(a_strategy_may_need_a_transport_and_no_collective)
+TEST(a_strategy_may_need_a_transport_and_no_collective)
 {
     put("strategy-served");
     struct ls_loader *loader = loader_of_parts();
@@ -67,9 +66,8 @@ START_TEST(a_strategy_may_need_a_transport_and_no_collective)
     assert_fails(loader, "one-device:transport=far", LS_USAGE, "one-device uses no transport");
     ls_loader_destroy(loader);
 }
-END_TEST
 
-START_TEST(parts_are_chosen_by_options)
+TEST(parts_are_chosen_by_options)
 {
     struct ls_loader *loader = loader_of_parts();
     assert_resolves(loader, "mirrored:collective=tree", "mirrored", "tree", "local");
@@ -80,9 +78,8 @@ START_TEST(parts_are_chosen_by_options)
     assert_resolves(loader, "ring:collective=ring", "mirrored", "ring", "local");
     ls_loader_destroy(loader);
 }
-END_TEST
 
-START_TEST(contradictions_are_usage_errors)
+TEST(contradictions_are_usage_errors)
 {
     struct ls_loader *loader = loader_of_parts();
     assert_fails(loader, "ring:collective=tree", LS_USAGE, "ring is already the collective");
@@ -93,9 +90,8 @@ START_TEST(contradictions_are_usage_errors)
                  "no collective is called 'ring:groups=2'; write collective=ring,groups=2");
     ls_loader_destroy(loader);
 }
-END_TEST
 
-START_TEST(options_go_to_the_part_that_declares_them)
+TEST(options_go_to_the_part_that_declares_them)
 {
     struct ls_loader *loader = loader_of_parts();
     struct ls_resolved_strategy resolved = {0};
@@ -123,9 +119,8 @@ START_TEST(options_go_to_the_part_that_declares_them)
     ls_resolved_strategy_finish(&resolved);
     ls_loader_destroy(loader);
 }
-END_TEST
 
-START_TEST(defaults_are_part_of_the_answer)
+TEST(defaults_are_part_of_the_answer)
 {
     struct ls_loader *loader = loader_of_parts();
     struct ls_resolved_strategy resolved = {0};
@@ -136,9 +131,8 @@ START_TEST(defaults_are_part_of_the_answer)
     ls_resolved_strategy_finish(&resolved);
     ls_loader_destroy(loader);
 }
-END_TEST
 
-START_TEST(an_option_of_two_parts_must_say_whose)
+TEST(an_option_of_two_parts_must_say_whose)
 {
     struct ls_loader *loader = loader_of_parts();
     assert_fails(loader, "ring:groups=2", LS_USAGE, "write strategy.groups or collective.groups");
@@ -149,9 +143,8 @@ START_TEST(an_option_of_two_parts_must_say_whose)
                  "groups is given twice to mirrored");
     ls_loader_destroy(loader);
 }
-END_TEST
 
-START_TEST(an_option_that_nobody_declares_is_a_usage_error)
+TEST(an_option_that_nobody_declares_is_a_usage_error)
 {
     struct ls_loader *loader = loader_of_parts();
     assert_fails(
@@ -168,9 +161,8 @@ START_TEST(an_option_that_nobody_declares_is_a_usage_error)
     assert_fails(loader, "ring:collective.=1", LS_USAGE, "no option collective.");
     ls_loader_destroy(loader);
 }
-END_TEST
 
-START_TEST(a_value_of_the_wrong_type_is_a_usage_error)
+TEST(a_value_of_the_wrong_type_is_a_usage_error)
 {
     struct ls_loader *loader = loader_of_parts();
     assert_fails(loader, "ring:overlap=perhaps", LS_USAGE,
@@ -181,9 +173,8 @@ START_TEST(a_value_of_the_wrong_type_is_a_usage_error)
     assert_fails(loader, "", LS_USAGE, "--strategy");
     ls_loader_destroy(loader);
 }
-END_TEST
 
-START_TEST(an_unknown_strategy_lists_what_there_is)
+TEST(an_unknown_strategy_lists_what_there_is)
 {
     struct ls_loader *loader = loader_of_parts();
     assert_fails(
@@ -196,9 +187,8 @@ START_TEST(an_unknown_strategy_lists_what_there_is)
                  "no transport is called 'locl'; did you mean local?");
     ls_loader_destroy(loader);
 }
-END_TEST
 
-START_TEST(a_name_from_elsewhere_is_answered_with_ours)
+TEST(a_name_from_elsewhere_is_answered_with_ours)
 {
     struct ls_loader *loader = loader_of_parts();
     assert_fails(loader, "MirroredStrategy", LS_UNAVAILABLE,
@@ -217,9 +207,8 @@ START_TEST(a_name_from_elsewhere_is_answered_with_ours)
     assert_fails(loader, "-", LS_UNAVAILABLE, "is called '-'; available:");
     ls_loader_destroy(loader);
 }
-END_TEST
 
-START_TEST(a_plugin_of_ours_that_is_not_there_is_named_with_what_brings_it)
+TEST(a_plugin_of_ours_that_is_not_there_is_named_with_what_brings_it)
 {
     struct ls_loader *loader = loader_of_parts();
     const struct ls_opened_plugin *opened = NULL;
@@ -231,9 +220,8 @@ START_TEST(a_plugin_of_ours_that_is_not_there_is_named_with_what_brings_it)
     ck_assert_message("none were found in");
     ls_loader_destroy(loader);
 }
-END_TEST
 
-START_TEST(a_device_has_no_number)
+TEST(a_device_has_no_number)
 {
     static const char *const wrong[] = {"cuda:0", "GPU:12", "/device:GPU:0"};
     static const char *const right[] = {"cuda", "cuda:tf32=on", "cuda:", "mine:a=3:b"};
@@ -247,9 +235,8 @@ START_TEST(a_device_has_no_number)
         ck_assert_int_eq(ls_loader_check_device_text(right[i]), LS_OK);
     ck_assert_uint_eq(error_count, 0);
 }
-END_TEST
 
-START_TEST(a_strategy_that_is_broken_is_not_replaced_by_a_collective_of_its_name)
+TEST(a_strategy_that_is_broken_is_not_replaced_by_a_collective_of_its_name)
 {
     put_as("collective-tree", "collective-tree.so");
     write_whole(in_folder("strategy-tree.so"), "text", 4);
@@ -257,28 +244,5 @@ START_TEST(a_strategy_that_is_broken_is_not_replaced_by_a_collective_of_its_name
     assert_fails(loader, "tree", LS_UNAVAILABLE, "strategy-tree.so: is not a shared object");
     ls_loader_destroy(loader);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("loader: resolve");
-    TCase *tests = tcase_create("resolve");
-    tcase_add_checked_fixture(tests, make_folder, remove_folder);
-    tcase_set_timeout(tests, 60);
-    tcase_add_test(tests, a_name_is_a_strategy_or_a_collective_or_a_transport);
-    tcase_add_test(tests, a_strategy_may_need_a_transport_and_no_collective);
-    tcase_add_test(tests, parts_are_chosen_by_options);
-    tcase_add_test(tests, contradictions_are_usage_errors);
-    tcase_add_test(tests, options_go_to_the_part_that_declares_them);
-    tcase_add_test(tests, defaults_are_part_of_the_answer);
-    tcase_add_test(tests, an_option_of_two_parts_must_say_whose);
-    tcase_add_test(tests, an_option_that_nobody_declares_is_a_usage_error);
-    tcase_add_test(tests, a_value_of_the_wrong_type_is_a_usage_error);
-    tcase_add_test(tests, an_unknown_strategy_lists_what_there_is);
-    tcase_add_test(tests, a_name_from_elsewhere_is_answered_with_ours);
-    tcase_add_test(tests, a_plugin_of_ours_that_is_not_there_is_named_with_what_brings_it);
-    tcase_add_test(tests, a_device_has_no_number);
-    tcase_add_test(tests, a_strategy_that_is_broken_is_not_replaced_by_a_collective_of_its_name);
-    suite_add_tcase(suite, tests);
-    return test_suite_run(suite);
-}
+TEST_FIXTURE(make_folder, remove_folder);

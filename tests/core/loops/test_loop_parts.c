@@ -47,7 +47,7 @@ static enum ls_status own_loss_step(struct ls_replica_context *replica, void *co
 
 #define LOSS_TOLERANCE 1e-6 // relative: float32 sums of other roundings, for 14 steps
 
-START_TEST(a_loss_by_the_program_is_as_the_compiled_one)
+LOOP_TEST(a_loss_by_the_program_is_as_the_compiled_one, 0, 4)
 {
     static const struct setting some[] = {
         {"one-device", 1}, {"ring", 3}, {"central-storage", 2}, {"parameter-server:mode=sync", 2}};
@@ -77,7 +77,6 @@ START_TEST(a_loss_by_the_program_is_as_the_compiled_one)
     ls_model_close(looped);
     ls_run_close(many);
 }
-END_TEST
 
 // With the factor 1 / examples as ls_fit has it, and the roundings of device cpu.
 static enum ls_status squared_error_step(struct ls_replica_context *replica, void *context)
@@ -104,7 +103,7 @@ static enum ls_status squared_error_step(struct ls_replica_context *replica, voi
     return status ? status : ls_context_minimize(replica);
 }
 
-START_TEST(a_squared_error_by_the_program_gives_the_weights_of_the_compiled_one)
+LOOP_TEST(a_squared_error_by_the_program_gives_the_weights_of_the_compiled_one, 0, 4)
 {
     static const struct setting some[] = {
         {"one-device", 1}, {"ring", 3}, {"central-storage", 2}, {"parameter-server:mode=sync", 2}};
@@ -135,7 +134,6 @@ START_TEST(a_squared_error_by_the_program_gives_the_weights_of_the_compiled_one)
     ls_model_close(models[1]);
     ls_run_close(many);
 }
-END_TEST
 
 static float outputs_seen[50 * 10];
 
@@ -153,7 +151,7 @@ static enum ls_status keeps_outputs(struct ls_replica_context *replica, void *co
     return status;
 }
 
-START_TEST(outputs_of_a_model_with_a_loss_are_read_where_they_are_kept)
+TEST(outputs_of_a_model_with_a_loss_are_read_where_they_are_kept)
 {
     struct ls_model *model = model_of(run, "sgd");
     const struct ls_distribute_options options = {.batch = 8, .evaluation = 1};
@@ -174,7 +172,6 @@ START_TEST(outputs_of_a_model_with_a_loss_are_read_where_they_are_kept)
     ls_distributed_close(dataset);
     ls_model_close(model);
 }
-END_TEST
 
 static enum ls_status forgets_the_loss(struct ls_replica_context *replica, void *context)
 {
@@ -186,7 +183,7 @@ static enum ls_status forgets_the_loss(struct ls_replica_context *replica, void 
     return status ? status : ls_context_gradients(replica);
 }
 
-START_TEST(a_loss_that_nobody_computes_is_refused)
+TEST(a_loss_that_nobody_computes_is_refused)
 {
     struct ls_model *model = model_of(run, "sgd");
     struct ls_scores scores;
@@ -204,7 +201,6 @@ START_TEST(a_loss_that_nobody_computes_is_refused)
                  LS_USAGE, "use metrics none");
     ls_model_close(model);
 }
-END_TEST
 
 // ---- An optimizer of the program's own ----
 
@@ -246,7 +242,7 @@ static struct ls_model *own_model(struct ls_run *many, const struct ls_own_optim
 
 #define SOME 5
 
-START_TEST(an_optimizer_by_the_program_has_the_bits_of_ours)
+LOOP_TEST(an_optimizer_by_the_program_has_the_bits_of_ours, 0, 2 * SOME)
 {
     static const struct setting some[SOME] = {{"one-device", 1},
                                               {"ring", 3},
@@ -278,7 +274,6 @@ START_TEST(an_optimizer_by_the_program_has_the_bits_of_ours)
     ls_model_close(owned);
     ls_run_close(many);
 }
-END_TEST
 
 // Where the replicas of it differ, they are found out.
 static enum ls_status differs(void *context, const struct ls_update_range *range)
@@ -294,7 +289,7 @@ static enum ls_status fails(void *context, const struct ls_update_range *range)
     return range->update == 2 ? LS_BAD_INPUT : LS_OK;
 }
 
-START_TEST(an_optimizer_that_is_wrong_is_said)
+TEST(an_optimizer_that_is_wrong_is_said)
 {
     struct ls_run *two = run_of("ring", 2);
     atomic_uint calls = 0;
@@ -323,7 +318,6 @@ START_TEST(an_optimizer_that_is_wrong_is_said)
     ls_model_close(model);
     ls_run_close(two);
 }
-END_TEST
 
 // ---- Batches from memory ----
 
@@ -336,7 +330,7 @@ static void fill_batch(float *pixels, int64_t *labels)
         labels[i] = i % 10;
 }
 
-START_TEST(a_batch_from_memory_is_a_step)
+LOOP_TEST(a_batch_from_memory_is_a_step, 0, 3)
 {
     static const struct setting some[] = {{"one-device", 1}, {"ring", 3}, {"central-storage", 2}};
     float pixels[12 * 16], predicted[120], expected[120];
@@ -378,9 +372,8 @@ START_TEST(a_batch_from_memory_is_a_step)
     ls_model_close(batched);
     ls_run_close(many);
 }
-END_TEST
 
-START_TEST(a_batch_that_does_not_fit_is_refused)
+TEST(a_batch_that_does_not_fit_is_refused)
 {
     float pixels[12 * 16];
     int64_t labels[12];
@@ -394,7 +387,6 @@ START_TEST(a_batch_that_does_not_fit_is_refused)
                  LS_USAGE, "has no targets");
     ls_model_close(model);
 }
-END_TEST
 
 // ---- Models and strategies with more to a step ----
 
@@ -453,7 +445,7 @@ static struct ls_data *odd_data(bool weighted)
     return data;
 }
 
-START_TEST(whatever_a_step_consists_of_has_the_bits_of_fit)
+LOOP_TEST(whatever_a_step_consists_of_has_the_bits_of_fit, 0, ODDS)
 {
     const struct odd *odd = &odds[_i];
     const struct ls_run_options options = {.strategy = odd->strategy,
@@ -485,7 +477,6 @@ START_TEST(whatever_a_step_consists_of_has_the_bits_of_fit)
     ls_model_close(looped);
     ls_run_close(many);
 }
-END_TEST
 
 static enum ls_status fail_on_one(struct ls_replica_context *replica, void *context)
 {
@@ -498,7 +489,7 @@ static enum ls_status fail_on_one(struct ls_replica_context *replica, void *cont
 
 // Behind its forward pass, or before it, while others wait for the part of the replica that ends.
 // None of them writes parameters.
-START_TEST(a_failed_evaluation_keeps_weights_in_parts)
+LOOP_TEST(a_failed_evaluation_keeps_weights_in_parts, 0, 2)
 {
     const struct odd odd = {"sharded:stage=3", 3, 0, NULL, false};
     const struct ls_run_options options = {
@@ -526,10 +517,9 @@ START_TEST(a_failed_evaluation_keeps_weights_in_parts)
     ls_model_close(models[1]);
     ls_run_close(many);
 }
-END_TEST
 
 // A compile in between makes the graph, its metrics and what labels are another.
-START_TEST(a_loop_goes_on_after_a_compile)
+TEST(a_loop_goes_on_after_a_compile)
 {
     struct ls_model *model = model_of(run, "sgd");
     struct ls_distributed *dataset = distribute(model, train);
@@ -546,7 +536,6 @@ START_TEST(a_loop_goes_on_after_a_compile)
     ls_distributed_close(dataset);
     ls_model_close(model);
 }
-END_TEST
 
 // ---- Communication of the step function's own ----
 
@@ -561,7 +550,7 @@ static enum ls_status counts_examples(struct ls_replica_context *replica, void *
     return status ? status : train_step(replica, NULL);
 }
 
-START_TEST(a_step_function_may_communicate)
+TEST(a_step_function_may_communicate)
 {
     struct ls_run *three = run_of("ring", 3);
     struct ls_model *model = model_of(three, "sgd");
@@ -576,7 +565,6 @@ START_TEST(a_step_function_may_communicate)
     ls_model_close(model);
     ls_run_close(three);
 }
-END_TEST
 
 static enum ls_status dawdles(struct ls_replica_context *replica, void *context)
 {
@@ -585,7 +573,7 @@ static enum ls_status dawdles(struct ls_replica_context *replica, void *context)
     return train_step(replica, context);
 }
 
-START_TEST(a_replica_that_does_not_come_is_named_after_the_deadline)
+TEST(a_replica_that_does_not_come_is_named_after_the_deadline)
 {
     struct ls_run *two = NULL;
     OK(ls_run_open(&(struct ls_run_options){.strategy = "ring",
@@ -605,28 +593,6 @@ START_TEST(a_replica_that_does_not_come_is_named_after_the_deadline)
     ls_model_close(model);
     ls_run_close(two);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("core/loops/loop_parts");
-    TCase *tests = tcase_create("loop_parts");
-    tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_set_timeout(tests, 120);
-    tcase_add_loop_test(tests, a_loss_by_the_program_is_as_the_compiled_one, 0, 4);
-    tcase_add_loop_test(tests, a_squared_error_by_the_program_gives_the_weights_of_the_compiled_one,
-                        0, 4);
-    tcase_add_test(tests, outputs_of_a_model_with_a_loss_are_read_where_they_are_kept);
-    tcase_add_test(tests, a_loss_that_nobody_computes_is_refused);
-    tcase_add_loop_test(tests, an_optimizer_by_the_program_has_the_bits_of_ours, 0, 2 * SOME);
-    tcase_add_test(tests, an_optimizer_that_is_wrong_is_said);
-    tcase_add_loop_test(tests, a_batch_from_memory_is_a_step, 0, 3);
-    tcase_add_test(tests, a_batch_that_does_not_fit_is_refused);
-    tcase_add_loop_test(tests, whatever_a_step_consists_of_has_the_bits_of_fit, 0, ODDS);
-    tcase_add_loop_test(tests, a_failed_evaluation_keeps_weights_in_parts, 0, 2);
-    tcase_add_test(tests, a_loop_goes_on_after_a_compile);
-    tcase_add_test(tests, a_step_function_may_communicate);
-    tcase_add_test(tests, a_replica_that_does_not_come_is_named_after_the_deadline);
-    suite_add_tcase(suite, tests);
-    return test_suite_run(suite);
-}
+TEST_FIXTURE(set_up, tear_down);
+TEST_SECONDS(120);

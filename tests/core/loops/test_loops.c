@@ -19,7 +19,7 @@ static const struct setting settings[] = {
 };
 #define SETTINGS ((int)(sizeof(settings) / sizeof(settings[0])))
 
-START_TEST(a_loop_of_step_functions_has_the_bits_of_fit)
+LOOP_TEST(a_loop_of_step_functions_has_the_bits_of_fit, 0, SETTINGS)
 {
     const struct setting *setting = &settings[_i];
     struct ls_run *many = run_of(setting->strategy, setting->replicas);
@@ -58,10 +58,9 @@ START_TEST(a_loop_of_step_functions_has_the_bits_of_fit)
     ls_model_close(looped);
     ls_run_close(many);
 }
-END_TEST
 
 // One after the other, by turns.
-START_TEST(loops_and_fits_go_on_from_each_other)
+TEST(loops_and_fits_go_on_from_each_other)
 {
     struct ls_run *two = run_of("ring", 2);
     struct ls_model *fitted = model_of(two, "adam"), *mixed = model_of(two, "adam");
@@ -90,7 +89,6 @@ START_TEST(loops_and_fits_go_on_from_each_other)
     ls_model_close(mixed);
     ls_run_close(two);
 }
-END_TEST
 
 static enum ls_status test_step(struct ls_replica_context *replica, void *context)
 {
@@ -99,7 +97,7 @@ static enum ls_status test_step(struct ls_replica_context *replica, void *contex
     return status ? status : ls_context_update_metrics(replica);
 }
 
-START_TEST(a_loop_evaluates_as_evaluate_does)
+TEST(a_loop_evaluates_as_evaluate_does)
 {
     struct ls_run *three = run_of("ring", 3);
     struct ls_model *model = model_of(three, "adam");
@@ -120,7 +118,6 @@ START_TEST(a_loop_evaluates_as_evaluate_does)
     ls_model_close(model);
     ls_run_close(three);
 }
-END_TEST
 
 // ---- Wrong step functions ----
 
@@ -243,7 +240,7 @@ static uint64_t milliseconds(void)
 }
 
 // Under a collective, and under a barrier or servers; the deadline is a minute.
-START_TEST(a_wrong_step_function_is_an_error_and_never_a_hang)
+LOOP_TEST(a_wrong_step_function_is_an_error_and_never_a_hang, 0, 2 * WRONGS)
 {
     const struct wrong *wrong = &wrongs[_i / 2];
     const char *other = _i / 2 % 2 ? "central-storage" : "parameter-server:mode=sync";
@@ -265,9 +262,8 @@ START_TEST(a_wrong_step_function_is_an_error_and_never_a_hang)
     ls_model_close(model);
     ls_run_close(two);
 }
-END_TEST
 
-START_TEST(what_cannot_be_distributed_is_refused_by_name)
+TEST(what_cannot_be_distributed_is_refused_by_name)
 {
     struct ls_distributed *dataset = NULL;
     struct ls_run *two = run_of("parameter-server", 2);
@@ -290,7 +286,6 @@ START_TEST(what_cannot_be_distributed_is_refused_by_name)
     ls_distributed_close(dataset);
     ls_model_close(one);
 }
-END_TEST
 
 static enum ls_status calls_the_model(struct ls_replica_context *replica, void *context)
 {
@@ -299,7 +294,7 @@ static enum ls_status calls_the_model(struct ls_replica_context *replica, void *
     return ls_evaluate(context, test, 8, &scores);
 }
 
-START_TEST(a_step_function_may_not_call_its_model)
+TEST(a_step_function_may_not_call_its_model)
 {
     struct ls_model *model = model_of(run, "sgd");
     struct ls_distributed *dataset = distribute(model, train);
@@ -309,9 +304,8 @@ START_TEST(a_step_function_may_not_call_its_model)
     ls_distributed_close(dataset);
     ls_model_close(model);
 }
-END_TEST
 
-START_TEST(a_loss_that_is_not_finite_leaves_the_step_before)
+TEST(a_loss_that_is_not_finite_leaves_the_step_before)
 {
     struct ls_run *two = run_of("ring", 2);
     struct ls_model *model = model_of(two, "sgd:learning_rate=1e38");
@@ -327,9 +321,8 @@ START_TEST(a_loss_that_is_not_finite_leaves_the_step_before)
     ls_model_close(model);
     ls_run_close(two);
 }
-END_TEST
 
-START_TEST(values_are_reduced_in_the_order_of_ranks)
+TEST(values_are_reduced_in_the_order_of_ranks)
 {
     const double values[] = {1e16, 1, 1, 2, -1e16, 3}; // three replicas, two values each
     double out[2], all[6];
@@ -345,9 +338,8 @@ START_TEST(values_are_reduced_in_the_order_of_ranks)
                  "expected sum or mean");
     ls_run_close(three);
 }
-END_TEST
 
-START_TEST(a_broadcast_makes_replicas_equal)
+TEST(a_broadcast_makes_replicas_equal)
 {
     struct ls_run *three = run_of("ring", 3);
     struct ls_model *model = model_of(three, "adam");
@@ -371,10 +363,9 @@ START_TEST(a_broadcast_makes_replicas_equal)
     ls_model_close(model);
     ls_run_close(three);
 }
-END_TEST
 
 // Also where they go on with weights of their own, which differ within a round.
-START_TEST(a_broadcast_begins_a_round)
+TEST(a_broadcast_begins_a_round)
 {
     struct ls_run *two = run_of("local-sgd:steps=100", 2);
     struct ls_model *model = model_of(two, "adam");
@@ -399,10 +390,9 @@ START_TEST(a_broadcast_begins_a_round)
     ls_model_close(model);
     ls_run_close(two);
 }
-END_TEST
 
 // Metrics of one compilation are not those of the next, which may count more or fewer numbers.
-START_TEST(metrics_begin_anew_after_a_compile)
+TEST(metrics_begin_anew_after_a_compile)
 {
     struct ls_model *model = model_of(run, "sgd");
     struct ls_distributed *dataset = distribute(model, train);
@@ -428,9 +418,8 @@ START_TEST(metrics_begin_anew_after_a_compile)
     ls_distributed_close(dataset);
     ls_model_close(model);
 }
-END_TEST
 
-START_TEST(null_is_refused_by_name)
+TEST(null_is_refused_by_name)
 {
     struct ls_model *model = model_of(run, "sgd"), *none = NULL;
     struct ls_data *validation = NULL;
@@ -463,26 +452,6 @@ START_TEST(null_is_refused_by_name)
     expect_error(ls_strategy_gather(NULL, sums, 1, &result), LS_USAGE, "expected a run");
     ls_model_close(model);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("core/loops/loops");
-    TCase *tests = tcase_create("loops");
-    tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_set_timeout(tests, 120);
-    tcase_add_loop_test(tests, a_loop_of_step_functions_has_the_bits_of_fit, 0, SETTINGS);
-    tcase_add_test(tests, loops_and_fits_go_on_from_each_other);
-    tcase_add_test(tests, a_loop_evaluates_as_evaluate_does);
-    tcase_add_loop_test(tests, a_wrong_step_function_is_an_error_and_never_a_hang, 0, 2 * WRONGS);
-    tcase_add_test(tests, what_cannot_be_distributed_is_refused_by_name);
-    tcase_add_test(tests, a_step_function_may_not_call_its_model);
-    tcase_add_test(tests, a_loss_that_is_not_finite_leaves_the_step_before);
-    tcase_add_test(tests, values_are_reduced_in_the_order_of_ranks);
-    tcase_add_test(tests, a_broadcast_makes_replicas_equal);
-    tcase_add_test(tests, a_broadcast_begins_a_round);
-    tcase_add_test(tests, metrics_begin_anew_after_a_compile);
-    tcase_add_test(tests, null_is_refused_by_name);
-    suite_add_tcase(suite, tests);
-    return test_suite_run(suite);
-}
+TEST_FIXTURE(set_up, tear_down);
+TEST_SECONDS(120);

@@ -63,7 +63,7 @@ static void check_variables(const struct ls_model *model, const char *const *nam
     ck_assert_uint_eq(model->graph->parameter_count, count);
 }
 
-START_TEST(a_chain_trains_as_the_same_sequential_model)
+TEST(a_chain_trains_as_the_same_sequential_model)
 {
     const struct ls_layer layers[] = {LS_INPUT(4, 4, 1), LS_CONV2D(3, 2, .activation = "relu"),
                                       LS_FLATTEN(),      LS_DENSE(6, .activation = "tanh"),
@@ -83,9 +83,8 @@ START_TEST(a_chain_trains_as_the_same_sequential_model)
     ls_model_close(model);
     ls_model_close(chain);
 }
-END_TEST
 
-START_TEST(a_layer_that_is_called_again_has_its_weights_once)
+TEST(a_layer_that_is_called_again_has_its_weights_once)
 {
     struct ls_symbol *x = input(IMAGE);
     struct ls_symbol *flat = call(LAYER(LS_FLATTEN()), x);
@@ -99,9 +98,8 @@ START_TEST(a_layer_that_is_called_again_has_its_weights_once)
     fit(model);
     ls_model_close(model);
 }
-END_TEST
 
-START_TEST(a_model_is_called_as_a_layer_and_may_be_closed)
+TEST(a_model_is_called_as_a_layer_and_may_be_closed)
 {
     const struct ls_layer layers[] = {LS_INPUT(16), LS_DENSE(16, .activation = "relu"),
                                       LS_DENSE(16, .frozen = true), LS_END};
@@ -133,10 +131,9 @@ START_TEST(a_model_is_called_as_a_layer_and_may_be_closed)
                   (strstr(model->graph->layers[i].name, "/dense_1") != NULL));
     ls_model_close(model);
 }
-END_TEST
 
 // As in transfer learning: the model inside keeps its weights, the layer behind it learns.
-START_TEST(a_frozen_model_inside_keeps_its_weights)
+TEST(a_frozen_model_inside_keeps_its_weights)
 {
     struct ls_symbol *x = input(IMAGE);
     struct ls_symbol *flat = call(LAYER(LS_FLATTEN()), x);
@@ -170,9 +167,8 @@ START_TEST(a_frozen_model_inside_keeps_its_weights)
     ls_model_close(trained);
     ls_model_close(same);
 }
-END_TEST
 
-START_TEST(a_functional_model_of_two_inputs_and_outputs_is_a_layer)
+TEST(a_functional_model_of_two_inputs_and_outputs_is_a_layer)
 {
     struct ls_symbol *u = input(LAYER(LS_INPUT(3))), *v = input(LAYER(LS_INPUT(4)));
     struct ls_symbol *ends[2] = {v, u},
@@ -194,10 +190,9 @@ START_TEST(a_functional_model_of_two_inputs_and_outputs_is_a_layer)
     ls_model_close(inner);
     ls_model_close(outer);
 }
-END_TEST
 
 // Symbols may be in several models, each with names and weights of its own.
-START_TEST(models_between_the_same_symbols_are_independent)
+TEST(models_between_the_same_symbols_are_independent)
 {
     struct ls_symbol *x = input(IMAGE);
     struct ls_symbol *flat = call(LAYER(LS_FLATTEN()), x);
@@ -210,19 +205,17 @@ START_TEST(models_between_the_same_symbols_are_independent)
     ls_model_close(first);
     ls_model_close(second);
 }
-END_TEST
 
-START_TEST(tokens_are_integers)
+TEST(tokens_are_integers)
 {
     struct ls_symbol *x = input(LAYER(LS_LAYER("InputLayer", .shape = {7}, .dtype = "int32")));
     struct ls_model *model = create("tokens", x, call(LAYER(LS_FLATTEN()), x));
     ck_assert_uint_eq(model->graph->inputs[0]->dtype, LS_I32);
     ls_model_close(model);
 }
-END_TEST
 
 // A change of the last token changes the scores of the last position alone.
-START_TEST(causal_attention_does_not_look_ahead)
+TEST(causal_attention_does_not_look_ahead)
 {
     enum { LENGTH = 5, SCORES = 3 };
     const int32_t tokens[2][LENGTH] = {{1, 4, 2, 0, 3}, {1, 4, 2, 0, 5}};
@@ -249,9 +242,8 @@ START_TEST(causal_attention_does_not_look_ahead)
     }
     ck_assert_uint_eq(errors, 0);
 }
-END_TEST
 
-START_TEST(what_cannot_be_called_is_refused)
+TEST(what_cannot_be_called_is_refused)
 {
     struct ls_symbol *x = input(IMAGE), *out = NULL, *none = NULL;
     struct ls_symbol *flat = call(LAYER(LS_FLATTEN()), x);
@@ -285,9 +277,8 @@ START_TEST(what_cannot_be_called_is_refused)
                  "m: input_layers: InputLayer 'input_layer_1' is missing");
     ck_assert_ptr_null(model);
 }
-END_TEST
 
-START_TEST(symbols_of_two_runs_do_not_mix)
+TEST(symbols_of_two_runs_do_not_mix)
 {
     struct ls_run *second = run_of(NULL, 1);
     struct ls_symbol *x = input(IMAGE), *y = NULL, *out = NULL;
@@ -303,23 +294,5 @@ START_TEST(symbols_of_two_runs_do_not_mix)
                  "m: inputs and outputs are of different runs");
     ls_run_close(second);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("functional");
-    TCase *cases = tcase_create("functional");
-    tcase_add_checked_fixture(cases, set_up, tear_down);
-    tcase_add_test(cases, a_chain_trains_as_the_same_sequential_model);
-    tcase_add_test(cases, a_layer_that_is_called_again_has_its_weights_once);
-    tcase_add_test(cases, a_model_is_called_as_a_layer_and_may_be_closed);
-    tcase_add_test(cases, a_frozen_model_inside_keeps_its_weights);
-    tcase_add_test(cases, a_functional_model_of_two_inputs_and_outputs_is_a_layer);
-    tcase_add_test(cases, models_between_the_same_symbols_are_independent);
-    tcase_add_test(cases, tokens_are_integers);
-    tcase_add_test(cases, causal_attention_does_not_look_ahead);
-    tcase_add_test(cases, what_cannot_be_called_is_refused);
-    tcase_add_test(cases, symbols_of_two_runs_do_not_mix);
-    suite_add_tcase(suite, cases);
-    return test_suite_run(suite);
-}
+TEST_FIXTURE(set_up, tear_down);

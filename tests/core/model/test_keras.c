@@ -73,7 +73,7 @@ static void fit(struct ls_model *model)
 #define COMPILED \
     ", \"compile_config\": {\"optimizer\": " SGD ", \"loss\": " MSE ", \"metrics\": null}"
 
-START_TEST(what_the_caller_leaves_open_is_the_files)
+TEST(what_the_caller_leaves_open_is_the_files)
 {
     struct ls_model *from_file = open_file("4, 4, 1", 1, "", COMPILED);
     struct ls_model *by_hand = open_file("4, 4, 1", 1, "", COMPILED);
@@ -95,9 +95,8 @@ START_TEST(what_the_caller_leaves_open_is_the_files)
     ls_model_close(from_file);
     ls_model_close(by_hand);
 }
-END_TEST
 
-START_TEST(what_the_caller_says_overrides_the_file)
+TEST(what_the_caller_says_overrides_the_file)
 {
     static const char unsupported[] =
         ", \"compile_config\": {\"optimizer\": \"ftrl\", \"loss\": \"dice\", \"metrics\": "
@@ -115,9 +114,8 @@ START_TEST(what_the_caller_says_overrides_the_file)
                              .optimizer = "adam", .loss = "mse", .metrics = "none"}));
     ls_model_close(model);
 }
-END_TEST
 
-START_TEST(only_what_is_overridden_is_left_out)
+TEST(only_what_is_overridden_is_left_out)
 {
     static const char unsupported[] =
         ", \"compile_config\": {\"optimizer\": \"ftrl\", \"metrics\": [\"accuracy\"]}";
@@ -132,11 +130,10 @@ START_TEST(only_what_is_overridden_is_left_out)
                  LS_BAD_INPUT, "compile_config.metrics: accuracy needs classes");
     ls_model_close(model);
 }
-END_TEST
 
 // ---- What only training minds ----
 
-START_TEST(a_frozen_layer_is_evaluated_but_not_trained)
+TEST(a_frozen_layer_is_evaluated_but_not_trained)
 {
     struct ls_model *model = open_file("4, 4, 1", 10, ", \"trainable\": false", "");
     struct ls_scores scores;
@@ -146,9 +143,8 @@ START_TEST(a_frozen_layer_is_evaluated_but_not_trained)
                  "are frozen; set trainable to true in those to train");
     ls_model_close(model);
 }
-END_TEST
 
-START_TEST(a_regularizer_changes_the_loss_of_an_evaluation_too)
+TEST(a_regularizer_changes_the_loss_of_an_evaluation_too)
 {
     struct ls_model *model = open_file(
         "4, 4, 1", 10, ", \"kernel_regularizer\": {\"class_name\": \"OrthogonalRegularizer\"}", "");
@@ -156,12 +152,11 @@ START_TEST(a_regularizer_changes_the_loss_of_an_evaluation_too)
                  "layer 'd' (Dense): kernel_regularizer: OrthogonalRegularizer is not supported");
     ls_model_close(model);
 }
-END_TEST
 
 // ---- Shapes ----
 
 // The examples are 4x4x1.
-START_TEST(examples_are_reshaped_into_an_input_of_as_many_elements)
+TEST(examples_are_reshaped_into_an_input_of_as_many_elements)
 {
     static const char *const shapes[] = {"16", "4, 4", "1, 4, 4", "2, 8", "8, 1, 2"};
     struct ls_model *same = open_file("4, 4, 1", 10, "", "");
@@ -181,9 +176,8 @@ START_TEST(examples_are_reshaped_into_an_input_of_as_many_elements)
     }
     ls_model_close(same);
 }
-END_TEST
 
-START_TEST(examples_of_another_size_are_refused_with_both_shapes)
+TEST(examples_of_another_size_are_refused_with_both_shapes)
 {
     struct ls_model *model = open_file("15", 10, "", "");
     struct ls_scores scores;
@@ -194,11 +188,10 @@ START_TEST(examples_of_another_size_are_refused_with_both_shapes)
     expect_error(ls_evaluate(model, test, 0, &scores), LS_BAD_INPUT, "(None, 15)");
     ls_model_close(model);
 }
-END_TEST
 
 // A reshape of rows x columns x channels into channels x rows x columns would tear the pixels
 // apart.
-START_TEST(the_same_sizes_in_another_order_are_refused)
+TEST(the_same_sizes_in_another_order_are_refused)
 {
     static const char *const orders[] = {"3, 4, 5", "5, 4, 3", "4, 3, 5", "3, 1, 4, 5"};
     struct ls_data *data = data_of("synthetic:shape=4x5x3,examples=20", "train");
@@ -210,7 +203,6 @@ START_TEST(the_same_sizes_in_another_order_are_refused)
     }
     ls_data_close(data);
 }
-END_TEST
 
 // ---- Names of weights ----
 
@@ -240,7 +232,7 @@ static const struct {
 } namings[] = {{"", ""},   {"sequential/", ""},       {"m/", ""},
                {"", ":0"}, {"sequential_1/m/", ":0"}, {"d/", ""}};
 
-START_TEST(weights_with_the_name_of_their_model_in_front_are_read)
+TABLE_TEST(weights_with_the_name_of_their_model_in_front_are_read, namings)
 {
     struct ls_model *trained = open_file("4, 4, 1", 10, "", "");
     struct ls_model *other = open_file("4, 4, 1", 10, "", "");
@@ -252,9 +244,8 @@ START_TEST(weights_with_the_name_of_their_model_in_front_are_read)
     ls_model_close(trained);
     ls_model_close(other);
 }
-END_TEST
 
-START_TEST(weights_of_two_models_are_refused)
+TEST(weights_of_two_models_are_refused)
 {
     struct ls_model *model = open_file("4, 4, 1", 10, "", "");
     OK(ls_model_need_weights(model));
@@ -264,7 +255,6 @@ START_TEST(weights_of_two_models_are_refused)
     expect_error(ls_load_weights(model, path), LS_BAD_INPUT, "has the tensors of model '");
     ls_model_close(model);
 }
-END_TEST
 
 static char warning[512]; // the last
 
@@ -276,7 +266,7 @@ static void keep_warning(void *context, uint32_t level, const char *line)
 }
 
 // As in a checkpoint, or a model whose last layers were cut off.
-START_TEST(tensors_that_the_model_does_not_have_are_named_and_left)
+TEST(tensors_that_the_model_does_not_have_are_named_and_left)
 {
     struct ls_model *trained = open_file("4, 4, 1", 10, "", "");
     struct ls_model *other = open_file("4, 4, 1", 10, "", "");
@@ -305,9 +295,8 @@ START_TEST(tensors_that_the_model_does_not_have_are_named_and_left)
     ls_model_close(trained);
     ls_model_close(other);
 }
-END_TEST
 
-START_TEST(weights_with_other_names_are_refused)
+TEST(weights_with_other_names_are_refused)
 {
     static const char *const others[][2] = {{"x", ""}, {"", "s"}, {"", ":1"}, {"", ":0/x"}};
     struct ls_model *model = open_file("4, 4, 1", 10, "", "");
@@ -318,27 +307,6 @@ START_TEST(weights_with_other_names_are_refused)
     }
     ls_model_close(model);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("keras");
-    TCase *cases = tcase_create("keras");
-    tcase_set_timeout(cases, 100);
-    tcase_add_checked_fixture(cases, open_path, remove_path);
-    tcase_add_test(cases, what_the_caller_leaves_open_is_the_files);
-    tcase_add_test(cases, what_the_caller_says_overrides_the_file);
-    tcase_add_test(cases, only_what_is_overridden_is_left_out);
-    tcase_add_test(cases, a_frozen_layer_is_evaluated_but_not_trained);
-    tcase_add_test(cases, a_regularizer_changes_the_loss_of_an_evaluation_too);
-    tcase_add_test(cases, examples_are_reshaped_into_an_input_of_as_many_elements);
-    tcase_add_test(cases, examples_of_another_size_are_refused_with_both_shapes);
-    tcase_add_test(cases, the_same_sizes_in_another_order_are_refused);
-    tcase_add_loop_test(cases, weights_with_the_name_of_their_model_in_front_are_read, 0,
-                        sizeof(namings) / sizeof(namings[0]));
-    tcase_add_test(cases, weights_of_two_models_are_refused);
-    tcase_add_test(cases, tensors_that_the_model_does_not_have_are_named_and_left);
-    tcase_add_test(cases, weights_with_other_names_are_refused);
-    suite_add_tcase(suite, cases);
-    return test_suite_run(suite);
-}
+TEST_FIXTURE(open_path, remove_path);
+TEST_SECONDS(100);

@@ -112,7 +112,7 @@ static void expect_match(struct subject *subject, const char *file)
     ls_safetensors_close(read);
 }
 
-START_TEST(variables_of_every_version_of_keras_are_found)
+TEST(variables_of_every_version_of_keras_are_found)
 {
     static const char *const files[] = {"small.weights.h5",
                                         "small.keras",
@@ -126,34 +126,30 @@ START_TEST(variables_of_every_version_of_keras_are_found)
     ck_assert_uint_eq(captured_warnings, 0);
     subject_close(&subject);
 }
-END_TEST
 
-START_TEST(layers_of_keras_2_go_by_their_order_where_their_names_are_others)
+TEST(layers_of_keras_2_go_by_their_order_where_their_names_are_others)
 {
     struct subject subject = subject_open("small", NULL, NULL);
     expect_match(&subject, "small.other-names.h5");
     subject_close(&subject);
 }
-END_TEST
 
-START_TEST(models_inside_models_and_parts_of_layers_are_found)
+TEST(models_inside_models_and_parts_of_layers_are_found)
 {
     struct subject subject = subject_open("nested", NULL, NULL);
     expect_match(&subject, "nested.weights.h5");
     expect_match(&subject, "nested.h5");
     subject_close(&subject);
 }
-END_TEST
 
 // Keras 2 keeps the trained variables of a model inside a model before all statistics.
-START_TEST(order_counts_where_names_inside_a_model_are_others)
+TEST(order_counts_where_names_inside_a_model_are_others)
 {
     struct subject subject = subject_open("nested", "encoder", "another");
     expect_match(&subject, "nested.h5");
     expect_match(&subject, "nested.weights.h5");
     subject_close(&subject);
 }
-END_TEST
 
 static enum ls_status match_other(struct subject *subject, const char *file)
 {
@@ -168,7 +164,7 @@ static enum ls_status match_other(struct subject *subject, const char *file)
     return status;
 }
 
-START_TEST(what_is_missing_is_named)
+TEST(what_is_missing_is_named)
 {
     struct subject subject = subject_open("nested", NULL, NULL);
     ck_assert_int_eq(match_other(&subject, "small.weights.h5"), LS_BAD_INPUT);
@@ -186,11 +182,10 @@ START_TEST(what_is_missing_is_named)
     expect_error("small", "two layers are called 'hidden'");
     subject_close(&subject);
 }
-END_TEST
 
 // Two layers of a class and shape, in the other order in the model's JSON.
 // In Keras 2 a layer may be called "block/b"; the file has the layers in another order, and one more.
-START_TEST(names_of_layers_may_have_slashes)
+TEST(names_of_layers_may_have_slashes)
 {
     static const char *const layers[] = {"block", "block/b", "block/c"};
     static const char *const tensors[] = {"extra/extra/kernel:0", "block/c/block/c/kernel:0",
@@ -237,9 +232,8 @@ START_TEST(names_of_layers_may_have_slashes)
     json_decref((json_t *)(uintptr_t)model.json);
     ls_safetensors_close(file);
 }
-END_TEST
 
-START_TEST(layers_that_changed_places_are_a_warning)
+TEST(layers_that_changed_places_are_a_warning)
 {
     struct subject subject = subject_open("small", NULL, NULL);
     json_t *layers = json_object_get(json_object_get(subject.model.json, "config"), "layers");
@@ -253,9 +247,8 @@ START_TEST(layers_that_changed_places_are_a_warning)
                   "%s", captured);
     subject_close(&subject);
 }
-END_TEST
 
-START_TEST(the_layout_of_a_nested_model_is_that_of_keras)
+TEST(the_layout_of_a_nested_model_is_that_of_keras)
 {
     static const char *const groups[][2] = {
         {"layers/conv2d", "z_first"},
@@ -288,10 +281,9 @@ START_TEST(the_layout_of_a_nested_model_is_that_of_keras)
     ls_keras_layout_finish(&layout);
     subject_close(&subject);
 }
-END_TEST
 
 // What the graph has and Keras has not is neither read nor written.
-START_TEST(variables_that_keras_does_not_have_are_left_out)
+TEST(variables_that_keras_does_not_have_are_left_out)
 {
     struct subject subject = subject_open("nested", NULL, NULL);
     struct ls_keras_layout layout;
@@ -310,23 +302,5 @@ START_TEST(variables_that_keras_does_not_have_are_left_out)
     ls_keras_layout_finish(&layout);
     subject_close(&subject);
 }
-END_TEST
 
-int main(void)
-{
-    TCase *tests = tcase_create("keras match");
-    tcase_add_checked_fixture(tests, folder_make, folder_remove);
-    tcase_set_timeout(tests, 60);
-    tcase_add_test(tests, variables_of_every_version_of_keras_are_found);
-    tcase_add_test(tests, layers_of_keras_2_go_by_their_order_where_their_names_are_others);
-    tcase_add_test(tests, models_inside_models_and_parts_of_layers_are_found);
-    tcase_add_test(tests, order_counts_where_names_inside_a_model_are_others);
-    tcase_add_test(tests, what_is_missing_is_named);
-    tcase_add_test(tests, names_of_layers_may_have_slashes);
-    tcase_add_test(tests, layers_that_changed_places_are_a_warning);
-    tcase_add_test(tests, the_layout_of_a_nested_model_is_that_of_keras);
-    tcase_add_test(tests, variables_that_keras_does_not_have_are_left_out);
-    Suite *suite = suite_create("core/model/keras_match");
-    suite_add_tcase(suite, tests);
-    return test_suite_run(suite);
-}
+TEST_FIXTURE(folder_make, folder_remove);

@@ -138,7 +138,7 @@ static const struct ls_layer_kind *kind_of(const char *name)
     return NULL;
 }
 
-START_TEST(every_layer_and_each_of_its_options_is_on_the_page)
+TEST(every_layer_and_each_of_its_options_is_on_the_page)
 {
     char *text = section("layers"), *before = section("layer-options");
     struct names once = {0}, row;
@@ -156,7 +156,6 @@ START_TEST(every_layer_and_each_of_its_options_is_on_the_page)
         kinds++;
     ck_assert_uint_eq(shown, kinds);
 }
-END_TEST
 
 static void check_list(const char *what, const char *const *supported)
 {
@@ -166,12 +165,11 @@ static void check_list(const char *what, const char *const *supported)
     check_same(what, &shown, supported);
 }
 
-START_TEST(every_activation_and_initializer_is_on_the_page)
+TEST(every_activation_and_initializer_is_on_the_page)
 {
     check_list("initializers", ls_initializer_names); // the later one first: the page is cut
     check_list("activations", ls_activation_names);
 }
-END_TEST
 
 static void check_rows(const char *what, const char *const *supported)
 {
@@ -185,16 +183,15 @@ static void check_rows(const char *what, const char *const *supported)
     check_same(what, &shown, supported);
 }
 
-START_TEST(every_operation_is_on_the_page)
+TEST(every_operation_is_on_the_page)
 {
     const char *names[128] = {NULL};
     for (size_t i = 0; ls_node_kinds[i].class_name; i++)
         names[i] = ls_node_kinds[i].class_name;
     check_rows("operations", names);
 }
-END_TEST
 
-START_TEST(every_loss_metric_and_dataset_is_on_the_page)
+TEST(every_loss_metric_and_dataset_is_on_the_page)
 {
     const char *datasets[16] = {NULL};
     for (size_t i = 0; ls_dataset_kinds[i]; i++)
@@ -203,7 +200,6 @@ START_TEST(every_loss_metric_and_dataset_is_on_the_page)
     check_rows("metrics", ls_metric_names);
     check_list("losses", ls_loss_names);
 }
-END_TEST
 
 static size_t option_names(const struct ls_plugin_option *options, const char **out)
 {
@@ -213,7 +209,7 @@ static size_t option_names(const struct ls_plugin_option *options, const char **
     return count;
 }
 
-START_TEST(every_optimizer_with_its_options_is_on_the_page)
+TEST(every_optimizer_with_its_options_is_on_the_page)
 {
     const struct ls_optimizer_kind *kinds = ls_optimizer_kinds();
     char *text = section("optimizers"), *before = section("optimizer-options");
@@ -240,9 +236,8 @@ START_TEST(every_optimizer_with_its_options_is_on_the_page)
         count++;
     ck_assert_uint_eq(shown, count);
 }
-END_TEST
 
-START_TEST(the_text_of_a_loss_has_its_options)
+TEST(the_text_of_a_loss_has_its_options)
 {
     static const char *const texts[] = {"sparse_categorical_crossentropy:from_logits=true",
                                         "sparse_categorical_crossentropy:from_logits=false",
@@ -267,19 +262,5 @@ START_TEST(the_text_of_a_loss_has_its_options)
         }
     }
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("models_page");
-    TCase *cases = tcase_create("models_page");
-    tcase_add_checked_fixture(cases, read_page, NULL);
-    tcase_add_test(cases, every_layer_and_each_of_its_options_is_on_the_page);
-    tcase_add_test(cases, the_text_of_a_loss_has_its_options);
-    tcase_add_test(cases, every_activation_and_initializer_is_on_the_page);
-    tcase_add_test(cases, every_operation_is_on_the_page);
-    tcase_add_test(cases, every_loss_metric_and_dataset_is_on_the_page);
-    tcase_add_test(cases, every_optimizer_with_its_options_is_on_the_page);
-    suite_add_tcase(suite, cases);
-    return test_suite_run(suite);
-}
+TEST_FIXTURE(read_page, NULL);

@@ -130,7 +130,7 @@ static int32_t build(const struct ls_host *host, const struct ls_composer *compo
     return mistakes[mistake].build(composer, inputs[0], outputs);
 }
 
-START_TEST(a_wrong_layer_is_refused_by_name)
+TABLE_TEST(a_wrong_layer_is_refused_by_name, mistakes)
 {
     static const struct ls_layer_interface interface = {.struct_size = sizeof(interface),
                                                         .build = build};
@@ -148,9 +148,8 @@ START_TEST(a_wrong_layer_is_refused_by_name)
     ck_assert_ptr_null(model);
     ls_run_close(run);
 }
-END_TEST
 
-START_TEST(a_step_has_so_many_parts_and_examples_at_most)
+TEST(a_step_has_so_many_parts_and_examples_at_most)
 {
     struct ls_run *run = run_of("ring", 2);
     struct ls_data *data = data_of(DATA, "train");
@@ -174,7 +173,6 @@ START_TEST(a_step_has_so_many_parts_and_examples_at_most)
     ls_data_close(data);
     ls_run_close(run);
 }
-END_TEST
 
 static int32_t build_loss(const struct ls_host *host, const struct ls_composer *composer,
                           struct ls_tensor *predictions, struct ls_tensor *targets,
@@ -202,7 +200,7 @@ static int32_t load(struct ls_dataset_state *state, uint64_t example, void *cons
     return LS_OK;
 }
 
-START_TEST(what_the_program_has_registered_is_suggested)
+TEST(what_the_program_has_registered_is_suggested)
 {
     static const struct ls_loss_interface loss = {.struct_size = sizeof(loss), .build = build_loss};
     static const struct ls_dataset_interface dataset = {
@@ -228,18 +226,4 @@ START_TEST(what_the_program_has_registered_is_suggested)
     ck_assert_ptr_null(data);
     ls_model_close(model);
     ls_run_close(run);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("core/model/own_layers");
-    TCase *cases = tcase_create("own_layers");
-    tcase_set_timeout(cases, 60);
-    tcase_add_loop_test(cases, a_wrong_layer_is_refused_by_name, 0,
-                        sizeof(mistakes) / sizeof(mistakes[0]));
-    tcase_add_test(cases, what_the_program_has_registered_is_suggested);
-    tcase_add_test(cases, a_step_has_so_many_parts_and_examples_at_most);
-    suite_add_tcase(suite, cases);
-    return test_suite_run(suite);
 }

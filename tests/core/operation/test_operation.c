@@ -18,7 +18,7 @@ static uint32_t most(const struct ls_operation_row *row, bool output)
 
 // ---- The table ----
 
-START_TEST(every_operation_has_a_row_and_a_name_of_its_own)
+TEST(every_operation_has_a_row_and_a_name_of_its_own)
 {
     for (uint32_t op = 0; op < LS_OP_COUNT; op++)
         for (uint32_t other = 0; other < op && ls_operation_row(op); other++)
@@ -29,9 +29,8 @@ START_TEST(every_operation_has_a_row_and_a_name_of_its_own)
     ck_assert_ptr_null(ls_operation_row(LS_OP_COUNT));
     ck_assert_ptr_nonnull(ls_operation_row(LS_OP_COUNT - 1));
 }
-END_TEST
 
-START_TEST(arguments_fit_into_a_request_and_optional_ones_are_the_last)
+TEST(arguments_fit_into_a_request_and_optional_ones_are_the_last)
 {
     for (uint32_t op = 1; op < LS_OP_COUNT; op++) {
         const struct ls_operation_row *row = ls_operation_row(op);
@@ -46,10 +45,9 @@ START_TEST(arguments_fit_into_a_request_and_optional_ones_are_the_last)
                           ls_operation_argument(row, i, output != 0).optional);
     }
 }
-END_TEST
 
 // A gradient rule leads to backward operations that name the operation, and back.
-START_TEST(backward_operations_belong_to_the_operation_that_lists_them)
+TEST(backward_operations_belong_to_the_operation_that_lists_them)
 {
     uint32_t found = 0, backward = 0;
 
@@ -73,7 +71,6 @@ START_TEST(backward_operations_belong_to_the_operation_that_lists_them)
     }
     ck_assert_uint_eq(found, backward);
 }
-END_TEST
 
 // ---- Requests ----
 
@@ -124,7 +121,7 @@ static struct test_request convolution(void)
     };
 }
 
-START_TEST(a_convolution_is_checked_forward)
+TEST(a_convolution_is_checked_forward)
 {
     struct test_request r = convolution();
     check_fits(&r);
@@ -164,9 +161,8 @@ START_TEST(a_convolution_is_checked_forward)
     r.op = 999;
     check_refused(&r, "there is no operation 999");
 }
-END_TEST
 
-START_TEST(a_backward_operation_fits_where_its_forward_operation_would)
+TEST(a_backward_operation_fits_where_its_forward_operation_would)
 {
     struct test_request r = convolution();
     r.op = LS_OP_CONV2D_BACKWARD_WEIGHTS;
@@ -197,10 +193,9 @@ START_TEST(a_backward_operation_fits_where_its_forward_operation_would)
         .arguments = {DESC(LS_F32, 3, 4), DESC(LS_F32, 4, 3), DESC(LS_F32, 3, 4)}};
     check_refused(&r, "input 1 (y) has not the shape of what it belongs to");
 }
-END_TEST
 
 // A total has 2 C + 1 elements, also where it is the gradient of one.
-START_TEST(totals_are_checked_forward_and_backward)
+TEST(totals_are_checked_forward_and_backward)
 {
     struct test_request r = {.op = LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED,
                              .attributes = {.epsilon = 1e-3f},
@@ -234,9 +229,8 @@ START_TEST(totals_are_checked_forward_and_backward)
     r.arguments[2].dims[0] = 4;
     check_refused(&r, "mean is (4,), expected (3,)");
 }
-END_TEST
 
-START_TEST(an_epilogue_is_checked)
+TEST(an_epilogue_is_checked)
 {
     struct test_request r = convolution();
     r.attributes.epilogue = LS_OP_ACTIVATION;
@@ -273,9 +267,8 @@ START_TEST(an_epilogue_is_checked)
     r.accumulate = 1;
     check_refused(&r, "output 0 (parameter) cannot be added to");
 }
-END_TEST
 
-START_TEST(saved_bytes_have_any_dimensions)
+TEST(saved_bytes_have_any_dimensions)
 {
     struct test_request r = {
         .op = LS_OP_MAX_POOL2D,
@@ -288,7 +281,6 @@ START_TEST(saved_bytes_have_any_dimensions)
     r.arguments[2].dtype = LS_F32;
     check_refused(&r, "output 1 (saved) is not of the type");
 }
-END_TEST
 
 // ---- Types ----
 
@@ -313,7 +305,7 @@ static uint32_t accepted(struct test_request request, uint32_t index)
 // core/plugin/half.h has the rule for plugins, which see no table.
 // The activations of a layer normalization are halves only where the device takes their casts, and
 // all of them are; vectors stay float32.
-START_TEST(halves_reach_an_operation_in_float32_by_its_casts)
+TEST(halves_reach_an_operation_in_float32_by_its_casts)
 {
     static const struct {
         uint32_t x, gamma, y;
@@ -339,9 +331,8 @@ START_TEST(halves_reach_an_operation_in_float32_by_its_casts)
         ck_assert_msg(status == (rows[i].fits ? LS_OK : LS_UNSUPPORTED), "row %zu: %s", i, why);
     }
 }
-END_TEST
 
-START_TEST(types_are_those_that_the_contract_gives_plugins)
+TEST(types_are_those_that_the_contract_gives_plugins)
 {
     static const uint32_t types[] = {LS_F32, LS_BF16, LS_F16};
     uint32_t compared = 0;
@@ -370,25 +361,4 @@ START_TEST(types_are_those_that_the_contract_gives_plugins)
             }
         }
     ck_assert_uint_gt(compared, 150);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("operation");
-    TCase *table = tcase_create("table");
-    tcase_add_test(table, every_operation_has_a_row_and_a_name_of_its_own);
-    tcase_add_test(table, arguments_fit_into_a_request_and_optional_ones_are_the_last);
-    tcase_add_test(table, backward_operations_belong_to_the_operation_that_lists_them);
-    tcase_add_test(table, types_are_those_that_the_contract_gives_plugins);
-    suite_add_tcase(suite, table);
-    TCase *requests = tcase_create("requests");
-    tcase_add_test(requests, a_convolution_is_checked_forward);
-    tcase_add_test(requests, a_backward_operation_fits_where_its_forward_operation_would);
-    tcase_add_test(requests, totals_are_checked_forward_and_backward);
-    tcase_add_test(requests, an_epilogue_is_checked);
-    tcase_add_test(requests, halves_reach_an_operation_in_float32_by_its_casts);
-    tcase_add_test(requests, saved_bytes_have_any_dimensions);
-    suite_add_tcase(suite, requests);
-    return test_suite_run(suite);
 }

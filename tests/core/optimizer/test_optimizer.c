@@ -48,7 +48,7 @@ static void refused(const char *text, const char *one, const char *other)
     ck_assert_msg(strstr(message, other) != NULL, "%s: %s", text, message);
 }
 
-START_TEST(defaults_are_those_of_keras)
+TEST(defaults_are_those_of_keras)
 {
     const struct ls_optimizer adam = parsed("adam"), sgd = parsed("sgd");
     ck_assert_str_eq(adam.name, "adam");
@@ -69,9 +69,8 @@ START_TEST(defaults_are_those_of_keras)
     ck_assert_float_eq(sgd.attributes.momentum, 0);
     ck_assert_uint_eq(sgd.attributes.nesterov, 0);
 }
-END_TEST
 
-START_TEST(every_option_is_read)
+TEST(every_option_is_read)
 {
     const struct ls_optimizer adam =
         parsed("adam:epsilon=1e-3,beta_2=0.5,beta_1=0,learning_rate=2");
@@ -85,9 +84,8 @@ START_TEST(every_option_is_read)
     ck_assert_uint_eq(sgd.state_count, 1);
     ck_assert_double_eq(sgd.learning_rate, 0);
 }
-END_TEST
 
-START_TEST(unknown_names_are_refused_with_the_nearest)
+TEST(unknown_names_are_refused_with_the_nearest)
 {
     refused("adamm", "did you mean 'adam'", "adamm");
     refused("ftrl", "ftrl", "sgd, adam, adamw, rmsprop");
@@ -95,9 +93,8 @@ START_TEST(unknown_names_are_refused_with_the_nearest)
     refused("sgd:beta_1=0.9", "beta_1", "sgd");
     refused("", "", "");
 }
-END_TEST
 
-START_TEST(values_out_of_range_are_refused)
+TEST(values_out_of_range_are_refused)
 {
     refused("sgd:momentum=1", "momentum=1", "below 1");
     refused("sgd:momentum=-0.1", "momentum=-0.1", "from 0");
@@ -111,10 +108,9 @@ START_TEST(values_out_of_range_are_refused)
     refused("adam:learning_rate=inf", "learning_rate", "inf");
     refused("adam:learning_rate=1,learning_rate=2", "learning_rate", "twice");
 }
-END_TEST
 
 // Devices compute in float32, where these are 1 and infinity: the update would divide by zero.
-START_TEST(values_that_round_out_of_range_are_refused)
+TEST(values_that_round_out_of_range_are_refused)
 {
     refused("adam:beta_1=0.999999999", "beta_1=1", "below 1");
     refused("adam:beta_2=0.9999999999", "beta_2=1", "below 1");
@@ -122,9 +118,8 @@ START_TEST(values_that_round_out_of_range_are_refused)
     refused("sgd:learning_rate=1e39", "learning_rate", "finite");
     refused("adam:epsilon=1e300", "epsilon", "finite");
 }
-END_TEST
 
-START_TEST(every_default_of_the_tables_is_accepted)
+TEST(every_default_of_the_tables_is_accepted)
 {
     unsigned count = 0;
     for (const struct ls_optimizer_kind *kind = ls_optimizer_kinds(); kind->name; kind++, count++) {
@@ -141,7 +136,6 @@ START_TEST(every_default_of_the_tables_is_accepted)
     }
     ck_assert_uint_eq(count, 9);
 }
-END_TEST
 
 // The words of a warning; "": there is none.
 static void warned(bool schedule, const char *text, const char *words)
@@ -156,7 +150,7 @@ static void warned(bool schedule, const char *text, const char *words)
     ck_assert_msg(*words ? strstr(message, words) != NULL : !*message, "%s: %s", text, message);
 }
 
-START_TEST(options_that_change_nothing_are_said)
+TEST(options_that_change_nothing_are_said)
 {
     warned(false, "adam:ema_momentum=0.5", "ema_momentum= changes nothing without use_ema=on");
     warned(false, "sgd:ema_overwrite_frequency=3,use_ema=off", "ema_overwrite_frequency= changes");
@@ -166,9 +160,8 @@ START_TEST(options_that_change_nothing_are_said)
     warned(true, "cosine_decay:decay_steps=9,warmup_steps=0", "");
     warned(true, "cosine_decay:decay_steps=9,warmup_steps=3,warmup_target=1", "");
 }
-END_TEST
 
-START_TEST(the_learning_rate_scales_with_the_replicas)
+TEST(the_learning_rate_scales_with_the_replicas)
 {
     double scale = 0;
     ck_assert_int_eq(ls_learning_rate_scale("none", 9, &scale), LS_OK);
@@ -189,21 +182,5 @@ START_TEST(the_learning_rate_scales_with_the_replicas)
     ck_assert_ptr_nonnull(strstr(message, "none, sqrt, linear"));
     ck_assert_double_eq(scale, 5);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("core/optimizer");
-    TCase *cases = tcase_create("optimizer");
-    tcase_add_checked_fixture(cases, set_up, NULL);
-    tcase_add_test(cases, defaults_are_those_of_keras);
-    tcase_add_test(cases, every_option_is_read);
-    tcase_add_test(cases, unknown_names_are_refused_with_the_nearest);
-    tcase_add_test(cases, values_out_of_range_are_refused);
-    tcase_add_test(cases, values_that_round_out_of_range_are_refused);
-    tcase_add_test(cases, every_default_of_the_tables_is_accepted);
-    tcase_add_test(cases, options_that_change_nothing_are_said);
-    tcase_add_test(cases, the_learning_rate_scales_with_the_replicas);
-    suite_add_tcase(suite, cases);
-    return test_suite_run(suite);
-}
+TEST_FIXTURE(set_up, NULL);

@@ -102,11 +102,10 @@ static int meet_on_one_host(uint32_t rank)
     return ends_at_exit(rank) ? 0 : 4;
 }
 
-START_TEST(workers_on_one_host_meet_on_loopback)
+TEST(workers_on_one_host_meet_on_loopback)
 {
     run_all(4, meet_on_one_host);
 }
-END_TEST
 
 static int meet_on_two_hosts(uint32_t rank)
 {
@@ -120,7 +119,7 @@ static int meet_on_two_hosts(uint32_t rank)
     return place.address[0] && strncmp(place.address, "127.", 4) != 0 && place.port == 5000 ? 0 : 3;
 }
 
-START_TEST(workers_on_several_hosts_get_an_address_of_worker_0)
+TEST(workers_on_several_hosts_get_an_address_of_worker_0)
 {
     char host[LS_HOST_BYTES];
     if (ls_own_address(host))
@@ -128,7 +127,6 @@ START_TEST(workers_on_several_hosts_get_an_address_of_worker_0)
     else
         printf("SKIP: this machine has no address but loopback\n");
 }
-END_TEST
 
 // Joins without an address, and tells the others its rank.
 static int join(uint32_t rank, uint32_t size, uint32_t local_size, const char *secret)
@@ -159,11 +157,10 @@ static int join_on_one_host(uint32_t rank)
     return join(rank, 4, 4, NULL);
 }
 
-START_TEST(workers_without_an_address_join)
+TEST(workers_without_an_address_join)
 {
     run_all(4, join_on_one_host);
 }
-END_TEST
 
 static int join_on_two_hosts(uint32_t rank)
 {
@@ -177,7 +174,7 @@ static int join_without_a_secret(uint32_t rank)
     return join(rank, 2, 1, NULL) == 2 && ls_clock_ns() - begin < 10 * SECOND ? 0 : 1;
 }
 
-START_TEST(workers_of_several_hosts_join_with_a_secret_only)
+TEST(workers_of_several_hosts_join_with_a_secret_only)
 {
     char host[LS_HOST_BYTES];
     if (ls_own_address(host))
@@ -186,7 +183,6 @@ START_TEST(workers_of_several_hosts_join_with_a_secret_only)
         printf("SKIP: this machine has no address but loopback\n");
     run_all(2, join_without_a_secret);
 }
-END_TEST
 
 static int meet_by_open_mpi(uint32_t rank)
 {
@@ -203,13 +199,12 @@ static int meet_by_open_mpi(uint32_t rank)
     return place.port == 6000 && ends_at_exit(rank) ? 0 : 3;
 }
 
-START_TEST(the_resolver_of_open_mpi_meets_through_pmix)
+TEST(the_resolver_of_open_mpi_meets_through_pmix)
 {
     run_all(3, meet_by_open_mpi);
 }
-END_TEST
 
-START_TEST(a_given_address_is_taken)
+TEST(a_given_address_is_taken)
 {
     struct ls_worker_place place;
     be(1, 2, 1);
@@ -220,9 +215,8 @@ START_TEST(a_given_address_is_taken)
     ck_assert_str_eq(place.address, "h");
     ck_assert(ends_at_exit(1));
 }
-END_TEST
 
-START_TEST(a_worker_alone_meets_nobody)
+TEST(a_worker_alone_meets_nobody)
 {
     struct ls_worker_place place;
     be(0, 1, 1);
@@ -231,9 +225,8 @@ START_TEST(a_worker_alone_meets_nobody)
     ck_assert_int_eq(ls_worker_place_meet(&place, 1, SECOND), LS_OK);
     ck_assert(ends_at_exit(0));
 }
-END_TEST
 
-START_TEST(what_pmix_says_must_make_sense)
+TEST(what_pmix_says_must_make_sense)
 {
     struct ls_worker_place place;
     be(3, 2, 2);
@@ -248,10 +241,9 @@ START_TEST(what_pmix_says_must_make_sense)
     ck_assert_int_eq(resolve("auto", &place), LS_USAGE);
     ck_assert_ptr_nonnull(strstr(line, "rank 1 of 3 on this host, in a job of 2"));
 }
-END_TEST
 
 // A variable that was left over, and no server.
-START_TEST(a_server_that_is_not_there)
+TEST(a_server_that_is_not_there)
 {
     struct ls_worker_place place;
     be(0, 2, 2);
@@ -269,9 +261,8 @@ START_TEST(a_server_that_is_not_there)
     ck_assert_int_eq(resolve("auto", &place), LS_USAGE);
     ck_assert_ptr_nonnull(strstr(line, "PMIX_RANK is set, but PMIX_NAMESPACE is not"));
 }
-END_TEST
 
-START_TEST(slurm_goes_on_without_pmix)
+TEST(slurm_goes_on_without_pmix)
 {
     struct ls_worker_place place;
     be(1, 2, 2);
@@ -285,9 +276,8 @@ START_TEST(slurm_goes_on_without_pmix)
     ck_assert_str_eq(place.resolver, "slurm");
     ck_assert_ptr_nonnull(strstr(place.ignored, "PMIX_RANK=1"));
 }
-END_TEST
 
-START_TEST(a_server_that_does_not_answer)
+TEST(a_server_that_does_not_answer)
 {
     struct ls_pmix_job job;
     char problem[256];
@@ -298,9 +288,8 @@ START_TEST(a_server_that_does_not_answer)
     ck_assert_str_eq(problem, "PMIx has not answered for 0.1 s");
     ck_assert_uint_ge(ls_clock_ns() - begin, SECOND / 10);
 }
-END_TEST
 
-START_TEST(a_worker_that_does_not_come_is_an_error)
+TEST(a_worker_that_does_not_come_is_an_error)
 {
     struct ls_worker_place place;
     be(1, 2, 2);
@@ -310,7 +299,6 @@ START_TEST(a_worker_that_does_not_come_is_an_error)
         strstr(line, "cannot find each other through PMIx: PMIx has not answered for 0.1 s"));
     ck_assert_ptr_nonnull(strstr(line, "set LOCKSTEP_ADDRESS=host:port"));
 }
-END_TEST
 
 static void make_folder(void)
 {
@@ -325,27 +313,12 @@ static void remove_folder(void)
     ck_assert_int_eq(system(command), 0);
 }
 
+TEST_FIXTURE(make_folder, remove_folder);
+
 int main(int argc, char **argv)
 {
     if (argc != 2)
         return 2;
     library = argv[1];
-    Suite *suite = suite_create("pmix");
-    TCase *cases = tcase_create("pmix");
-    tcase_set_timeout(cases, 60);
-    tcase_add_checked_fixture(cases, make_folder, remove_folder);
-    tcase_add_test(cases, workers_on_one_host_meet_on_loopback);
-    tcase_add_test(cases, workers_on_several_hosts_get_an_address_of_worker_0);
-    tcase_add_test(cases, workers_without_an_address_join);
-    tcase_add_test(cases, workers_of_several_hosts_join_with_a_secret_only);
-    tcase_add_test(cases, the_resolver_of_open_mpi_meets_through_pmix);
-    tcase_add_test(cases, a_given_address_is_taken);
-    tcase_add_test(cases, a_worker_alone_meets_nobody);
-    tcase_add_test(cases, what_pmix_says_must_make_sense);
-    tcase_add_test(cases, a_server_that_is_not_there);
-    tcase_add_test(cases, slurm_goes_on_without_pmix);
-    tcase_add_test(cases, a_server_that_does_not_answer);
-    tcase_add_test(cases, a_worker_that_does_not_come_is_an_error);
-    suite_add_tcase(suite, cases);
-    return test_suite_run(suite);
+    return test_suite_run("pmix");
 }

@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-START_TEST(none_and_auto)
+TEST(none_and_auto)
 {
     static const struct row rows[] = {
         {NULL, {NULL}, "none: worker 0 of 1"},
@@ -24,9 +24,8 @@ START_TEST(none_and_auto)
     };
     CHECK_ROWS(rows);
 }
-END_TEST
 
-START_TEST(a_new_worker_for_a_training_that_has_begun)
+TEST(a_new_worker_for_a_training_that_has_begun)
 {
     static const struct row rows[] = {
         {NULL,
@@ -51,9 +50,8 @@ START_TEST(a_new_worker_for_a_training_that_has_begun)
     };
     CHECK_ROWS(rows);
 }
-END_TEST
 
-START_TEST(a_name_demands_that_launcher)
+TEST(a_name_demands_that_launcher)
 {
     static const struct row rows[] = {
         {"torchrun", {NULL}, NULL, "--cluster=torchrun needs RANK, WORLD_SIZE, MASTER_ADDR"},
@@ -74,9 +72,8 @@ START_TEST(a_name_demands_that_launcher)
     };
     CHECK_ROWS(rows);
 }
-END_TEST
 
-START_TEST(launch)
+TEST(launch)
 {
     static const struct row rows[] = {
         {NULL, {"LOCKSTEP_RANK=0", "LOCKSTEP_WORLD_SIZE=1", NULL}, "launch: worker 0 of 1"},
@@ -178,9 +175,8 @@ START_TEST(launch)
     };
     CHECK_ROWS(rows);
 }
-END_TEST
 
-START_TEST(launch_hands_on_a_socket_that_listens)
+TEST(launch_hands_on_a_socket_that_listens)
 {
     char variable[64];
     const int fd = socket(AF_INET, SOCK_STREAM, 0);
@@ -199,7 +195,6 @@ START_TEST(launch_hands_on_a_socket_that_listens)
     ck_assert_int_eq(place.listen_fd, fd);
     close(fd);
 }
-END_TEST
 
 // Where server `number` is, of a place that `first` and its job say.
 static enum ls_status find_server(const char *first, const char *const *more, uint32_t number,
@@ -218,7 +213,7 @@ static enum ls_status find_server(const char *first, const char *const *more, ui
     return status;
 }
 
-START_TEST(servers_are_where_the_launcher_says)
+TEST(servers_are_where_the_launcher_says)
 {
     static const char *const job[] = {"LOCKSTEP_WORLD_SIZE=2", "LOCKSTEP_ADDRESS=h:1",
                                       "LOCKSTEP_SERVERS=2", "LOCKSTEP_RANK=1", NULL};
@@ -247,9 +242,8 @@ START_TEST(servers_are_where_the_launcher_says)
     ck_assert_int_eq(find_server("LOCKSTEP_LOCAL_RANK=0", job, 0, address, &port), LS_USAGE);
     ck_assert_ptr_nonnull(strstr(line, "does not say where the 2 servers are"));
 }
-END_TEST
 
-START_TEST(torchrun)
+TEST(torchrun)
 {
     static const struct row rows[] = {
         {NULL,
@@ -379,9 +373,8 @@ START_TEST(torchrun)
     };
     CHECK_ROWS(rows);
 }
-END_TEST
 
-START_TEST(describe_says_what_was_taken_and_what_was_not)
+TEST(describe_says_what_was_taken_and_what_was_not)
 {
     static const char *const torch[] = {"RANK=1", "WORLD_SIZE=4", TORCH, "OTHER=1", NULL};
     static const char *const step[] = {
@@ -408,9 +401,8 @@ START_TEST(describe_says_what_was_taken_and_what_was_not)
     ls_worker_place_describe(&place, text, sizeof(text));
     ck_assert_str_eq(text, "this process trains alone");
 }
-END_TEST
 
-START_TEST(the_variables_of_launch_are_described_with_verbose)
+TEST(the_variables_of_launch_are_described_with_verbose)
 {
     static const char *const own[] = {"LOCKSTEP_RANK=3", "LOCKSTEP_WORLD_SIZE=4",
                                       "LOCKSTEP_ADDRESS=h:5", "LOCKSTEP_JOB=launch-7", NULL};
@@ -430,9 +422,8 @@ START_TEST(the_variables_of_launch_are_described_with_verbose)
     ls_log_set_level(LS_LOG_INFO);
     ck_assert_ptr_nonnull(strstr(text, "by launch (LOCKSTEP_RANK=3 LOCKSTEP_WORLD_SIZE=4"));
 }
-END_TEST
 
-START_TEST(long_values_are_cut)
+TEST(long_values_are_cut)
 {
     static char variable[100000];
     const char *const variables[] = {variable, "WORLD_SIZE=2", TORCH, NULL};
@@ -445,9 +436,8 @@ START_TEST(long_values_are_cut)
     ls_log_set_writer(NULL, NULL);
     ck_assert_uint_lt(strlen(line), 400);
 }
-END_TEST
 
-START_TEST(names_are_those_of_the_resolvers)
+TEST(names_are_those_of_the_resolvers)
 {
     for (const char *const *name = ls_resolver_names(); *name; name++) {
         struct ls_worker_place place;
@@ -461,9 +451,8 @@ START_TEST(names_are_those_of_the_resolvers)
         ck_assert_msg(strstr(line, expected), "%s", line);
     }
 }
-END_TEST
 
-START_TEST(the_environment_of_this_process_is_read)
+TEST(the_environment_of_this_process_is_read)
 {
     const struct ls_environment environment = ls_environment_of_process();
     ck_assert_ptr_nonnull(ls_environment_get(&environment, "PATH"));
@@ -472,25 +461,4 @@ START_TEST(the_environment_of_this_process_is_read)
     // As libpmix does in the middle of it: the array of the variables moves.
     ck_assert_int_eq(setenv("LOCKSTEP_SET_LATER", "now", 1), 0);
     ck_assert_pstr_eq(ls_environment_get(&environment, "LOCKSTEP_SET_LATER"), "now");
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("resolve");
-    TCase *cases = tcase_create("resolve");
-    tcase_add_test(cases, none_and_auto);
-    tcase_add_test(cases, a_new_worker_for_a_training_that_has_begun);
-    tcase_add_test(cases, a_name_demands_that_launcher);
-    tcase_add_test(cases, launch);
-    tcase_add_test(cases, launch_hands_on_a_socket_that_listens);
-    tcase_add_test(cases, servers_are_where_the_launcher_says);
-    tcase_add_test(cases, torchrun);
-    tcase_add_test(cases, describe_says_what_was_taken_and_what_was_not);
-    tcase_add_test(cases, the_variables_of_launch_are_described_with_verbose);
-    tcase_add_test(cases, long_values_are_cut);
-    tcase_add_test(cases, names_are_those_of_the_resolvers);
-    tcase_add_test(cases, the_environment_of_this_process_is_read);
-    suite_add_tcase(suite, cases);
-    return test_suite_run(suite);
 }

@@ -2,7 +2,7 @@
 // The place of a process by the variables of Slurm, Open MPI, PMI and Kubernetes.
 #include "tests/core/place/resolve_rows.h"
 
-START_TEST(slurm)
+TEST(slurm)
 {
     static const struct row rows[] = {
         {NULL,
@@ -122,9 +122,8 @@ START_TEST(slurm)
     };
     CHECK_ROWS(rows);
 }
-END_TEST
 
-START_TEST(daemons_of_mpi_in_a_slurm_step)
+TEST(daemons_of_mpi_in_a_slurm_step)
 {
     // The variables of Slurm are those of orted or hydra_pmi_proxy, one a node.
     static const struct row rows[] = {
@@ -146,9 +145,8 @@ START_TEST(daemons_of_mpi_in_a_slurm_step)
     };
     CHECK_ROWS(rows);
 }
-END_TEST
 
-START_TEST(open_mpi)
+TEST(open_mpi)
 {
     static const struct row rows[] = {
         {NULL,
@@ -181,9 +179,8 @@ START_TEST(open_mpi)
     };
     CHECK_ROWS(rows);
 }
-END_TEST
 
-START_TEST(pmi)
+TEST(pmi)
 {
     static const struct row rows[] = {
         {NULL,
@@ -207,9 +204,8 @@ START_TEST(pmi)
     };
     CHECK_ROWS(rows);
 }
-END_TEST
 
-START_TEST(kubernetes)
+TEST(kubernetes)
 {
     static const struct row rows[] = {
         // An Indexed Job.
@@ -296,18 +292,4 @@ START_TEST(kubernetes)
          "LWS_WORKER_INDEX=3 is not below LWS_GROUP_SIZE=3"},
     };
     CHECK_ROWS(rows);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("resolve engines");
-    TCase *cases = tcase_create("resolve engines");
-    tcase_add_test(cases, slurm);
-    tcase_add_test(cases, daemons_of_mpi_in_a_slurm_step);
-    tcase_add_test(cases, open_mpi);
-    tcase_add_test(cases, pmi);
-    tcase_add_test(cases, kubernetes);
-    suite_add_tcase(suite, cases);
-    return test_suite_run(suite);
 }

@@ -7,7 +7,7 @@
     "[\"p:3\", \"q:4\"]}, "
 #define WORKERS "TF_CONFIG={\"cluster\": {\"worker\": [\"a:1\", \"b:2\"]}, "
 
-START_TEST(tf_config)
+TEST(tf_config)
 {
     static const struct row rows[] = {
         {NULL,
@@ -61,7 +61,6 @@ START_TEST(tf_config)
     };
     CHECK_ROWS(rows);
 }
-END_TEST
 
 #define SPARSE                                                                                    \
     "TF_CONFIG={\"sparseCluster\": {\"worker\": {\"2\": \"w2:1\"}, \"ps\": [\"p:1\", \"q:1\"]}, " \
@@ -70,7 +69,7 @@ END_TEST
     "TF_CONFIG={\"sparseCluster\": {\"worker\": {}, \"ps\": [\"q:1\"]}, \"task\": {\"type\": " \
     "\"ps\", \"index\": 1}}"
 
-START_TEST(sparse_clusters)
+TEST(sparse_clusters)
 {
     static const struct row rows[] = {
         {NULL,
@@ -104,11 +103,10 @@ START_TEST(sparse_clusters)
     };
     CHECK_ROWS(rows);
 }
-END_TEST
 
 #define ONE "\"task\": {\"type\": \"worker\", \"index\": 0}}"
 
-START_TEST(wrong_tf_configs)
+TEST(wrong_tf_configs)
 {
     static const struct row rows[] = {
         {NULL,
@@ -255,16 +253,4 @@ START_TEST(wrong_tf_configs)
          "TF_CONFIG has a worker number '70000'"},
     };
     CHECK_ROWS(rows);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("resolve TF_CONFIG");
-    TCase *cases = tcase_create("resolve TF_CONFIG");
-    tcase_add_test(cases, tf_config);
-    tcase_add_test(cases, sparse_clusters);
-    tcase_add_test(cases, wrong_tf_configs);
-    suite_add_tcase(suite, cases);
-    return test_suite_run(suite);
 }

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-START_TEST(lists_of_hosts_are_expanded)
+TEST(lists_of_hosts_are_expanded)
 {
     static const struct {
         const char *list, *hosts; // separated by spaces
@@ -38,9 +38,8 @@ START_TEST(lists_of_hosts_are_expanded)
         ck_assert_str_eq(host, "");
     }
 }
-END_TEST
 
-START_TEST(large_lists_are_counted_without_being_made)
+TEST(large_lists_are_counted_without_being_made)
 {
     char host[LS_HOST_BYTES];
     uint32_t count;
@@ -51,9 +50,8 @@ START_TEST(large_lists_are_counted_without_being_made)
     ck_assert_uint_eq(count, 65536);
     ck_assert_str_eq(host, "a256b256");
 }
-END_TEST
 
-START_TEST(what_is_no_list_of_hosts_is_refused)
+TEST(what_is_no_list_of_hosts_is_refused)
 {
     static const char *const lists[] = {"",
                                         ",",
@@ -94,9 +92,8 @@ START_TEST(what_is_no_list_of_hosts_is_refused)
     strcpy(name + LS_HOST_BYTES - 4, "[10000-10001]");
     ck_assert(!ls_slurm_host(name, 0, host, &count));
 }
-END_TEST
 
-START_TEST(tasks_of_a_node)
+TEST(tasks_of_a_node)
 {
     static const struct {
         const char *list;
@@ -114,9 +111,8 @@ START_TEST(tasks_of_a_node)
         ck_assert_uint_eq(nodes, rows[row].nodes);
     }
 }
-END_TEST
 
-START_TEST(what_is_no_list_of_tasks_is_refused)
+TEST(what_is_no_list_of_tasks_is_refused)
 {
     static const char *const lists[] = {"",
                                         ",",
@@ -141,18 +137,4 @@ START_TEST(what_is_no_list_of_tasks_is_refused)
         uint32_t tasks, total, nodes;
         ck_assert_msg(!ls_slurm_tasks(lists[i], 0, &tasks, &total, &nodes), "%s", lists[i]);
     }
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("slurm_lists");
-    TCase *cases = tcase_create("slurm_lists");
-    tcase_add_test(cases, lists_of_hosts_are_expanded);
-    tcase_add_test(cases, large_lists_are_counted_without_being_made);
-    tcase_add_test(cases, what_is_no_list_of_hosts_is_refused);
-    tcase_add_test(cases, tasks_of_a_node);
-    tcase_add_test(cases, what_is_no_list_of_tasks_is_refused);
-    suite_add_tcase(suite, cases);
-    return test_suite_run(suite);
 }

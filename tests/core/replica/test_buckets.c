@@ -81,37 +81,33 @@ static void expect_counts(const uint64_t *sizes, uint64_t first, uint64_t others
 
 #define LIST(type, ...) ((const type[]){__VA_ARGS__, 0})
 
-START_TEST(small_parameters_share_one_bucket)
+TEST(small_parameters_share_one_bucket)
 {
     expect_counts(LIST(uint64_t, 64, 128, 64), CAP, CAP, LIST(uint32_t, 3));
 }
-END_TEST
 
-START_TEST(a_bucket_ends_before_it_would_exceed_its_cap)
+TEST(a_bucket_ends_before_it_would_exceed_its_cap)
 {
     expect_counts(LIST(uint64_t, 64, 128, 256), 191, 384, LIST(uint32_t, 1, 2));
     expect_counts(LIST(uint64_t, 64, 128, 256), 192, 384, LIST(uint32_t, 2, 1));
     expect_counts(LIST(uint64_t, 64, 64, 64, 64), 64, 128, LIST(uint32_t, 1, 2, 1));
 }
-END_TEST
 
-START_TEST(padding_counts_between_parameters_but_not_behind_the_last)
+TEST(padding_counts_between_parameters_but_not_behind_the_last)
 {
     // 4 bytes, padded to 64, then 4: the bucket holds 68 bytes up to its last number.
     expect_counts(LIST(uint64_t, 4, 4), 68, 68, LIST(uint32_t, 2));
     expect_counts(LIST(uint64_t, 4, 4), 67, 67, LIST(uint32_t, 1, 1));
 }
-END_TEST
 
-START_TEST(a_parameter_larger_than_the_cap_has_a_bucket_of_its_own)
+TEST(a_parameter_larger_than_the_cap_has_a_bucket_of_its_own)
 {
     expect_counts(LIST(uint64_t, 64, 1 << 20, 64, 64), CAP, CAP, LIST(uint32_t, 1, 1, 2));
     expect_counts(LIST(uint64_t, 1 << 20), 1, 1, LIST(uint32_t, 1));
     expect_counts(LIST(uint64_t, 1 << 20, 1 << 20), 1, 1, LIST(uint32_t, 1, 1));
 }
-END_TEST
 
-START_TEST(a_model_without_parameters_has_one_bucket_for_the_sums)
+TEST(a_model_without_parameters_has_one_bucket_for_the_sums)
 {
     const struct ls_parameter_plan plan = plan_of((const uint64_t[]){0});
     struct ls_buckets buckets = cut(&plan, CAP, CAP);
@@ -120,9 +116,8 @@ START_TEST(a_model_without_parameters_has_one_bucket_for_the_sums)
     ck_assert_uint_eq(buckets.list[0].place_count, 0);
     ls_buckets_finish(&buckets);
 }
-END_TEST
 
-START_TEST(any_sizes_are_covered)
+LOOP_TEST(any_sizes_are_covered, 0, 200)
 {
     srand((unsigned)_i);
     uint64_t sizes[MOST] = {0};
@@ -132,19 +127,4 @@ START_TEST(any_sizes_are_covered)
     const struct ls_parameter_plan plan = plan_of(sizes);
     struct ls_buckets buckets = cut(&plan, (uint64_t)(rand() % 3000), (uint64_t)(rand() % 3000));
     ls_buckets_finish(&buckets);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("core/replica/buckets");
-    TCase *cases = tcase_create("buckets");
-    tcase_add_test(cases, small_parameters_share_one_bucket);
-    tcase_add_test(cases, a_bucket_ends_before_it_would_exceed_its_cap);
-    tcase_add_test(cases, padding_counts_between_parameters_but_not_behind_the_last);
-    tcase_add_test(cases, a_parameter_larger_than_the_cap_has_a_bucket_of_its_own);
-    tcase_add_test(cases, a_model_without_parameters_has_one_bucket_for_the_sums);
-    tcase_add_loop_test(cases, any_sizes_are_covered, 0, 200);
-    suite_add_tcase(suite, cases);
-    return test_suite_run(suite);
 }

@@ -54,7 +54,7 @@ static struct ls_group *group_of(uint32_t count)
     return group_from(0, count);
 }
 
-START_TEST(every_replica_runs_every_round_once)
+LOOP_TEST(every_replica_runs_every_round_once, 1, MOST + 1)
 {
     const uint32_t count = (uint32_t)_i;
     struct ls_group *group = group_of(count);
@@ -66,9 +66,8 @@ START_TEST(every_replica_runs_every_round_once)
     ck_assert_uint_eq(job.failures, 0);
     ls_group_destroy(group);
 }
-END_TEST
 
-START_TEST(the_cause_counts_more_than_what_it_caused)
+TEST(the_cause_counts_more_than_what_it_caused)
 {
     struct ls_group *group = group_of(4);
     for (int cause = 0; cause < 4; cause++) {
@@ -79,9 +78,8 @@ START_TEST(the_cause_counts_more_than_what_it_caused)
     ck_assert_uint_eq(job.failures, 16);
     ls_group_destroy(group);
 }
-END_TEST
 
-START_TEST(a_failure_of_one_round_is_forgotten_in_the_next)
+TEST(a_failure_of_one_round_is_forgotten_in_the_next)
 {
     struct ls_group *group = group_of(3);
     job.answers[1] = LS_FAILED;
@@ -94,7 +92,6 @@ START_TEST(a_failure_of_one_round_is_forgotten_in_the_next)
     ck_assert_uint_eq(job.failures, 2);
     ls_group_destroy(group);
 }
-END_TEST
 
 // The last one fails at once; the others wait until they are woken.
 static enum ls_status wait_for_failure(void *context, uint32_t replica)
@@ -107,14 +104,13 @@ static enum ls_status wait_for_failure(void *context, uint32_t replica)
     return LS_ABORTED;
 }
 
-START_TEST(a_failure_wakes_those_who_wait)
+TEST(a_failure_wakes_those_who_wait)
 {
     struct ls_group *group = group_of(MOST);
     ck_assert_int_eq(ls_group_run(group, wait_for_failure, &job), LS_PEER_LOST);
     ck_assert_uint_eq(job.failures, MOST);
     ls_group_destroy(group);
 }
-END_TEST
 
 // The last one fails at once; the first comes back only when somebody has said that it is stuck.
 static enum ls_status hang_until_told(void *context, uint32_t replica)
@@ -135,7 +131,7 @@ static void note_stuck(void *context, uint32_t replica)
     ls_wake_word((const uint32_t *)&noted->stuck);
 }
 
-START_TEST(who_does_not_come_back_after_a_failure_is_named)
+TEST(who_does_not_come_back_after_a_failure_is_named)
 {
     struct ls_group *group = group_of(3);
     ls_group_set_patience(group, 1000000, note_stuck);
@@ -144,7 +140,6 @@ START_TEST(who_does_not_come_back_after_a_failure_is_named)
     ck_assert_uint_eq(job.stuck_replica, 1);
     ls_group_destroy(group);
 }
-END_TEST
 
 static char lines[4096];
 
@@ -172,7 +167,7 @@ static enum ls_status look_at_own_call(void *context, uint32_t replica)
     return LS_OK;
 }
 
-START_TEST(messages_name_a_replica_by_its_rank)
+TEST(messages_name_a_replica_by_its_rank)
 {
     struct ls_group *group = group_from(5, 3);
     ls_group_set_patience(group, 1000000, note_stuck);
@@ -191,17 +186,15 @@ START_TEST(messages_name_a_replica_by_its_rank)
     ls_group_destroy(group);
     ls_log_set_writer(NULL, NULL);
 }
-END_TEST
 
-START_TEST(a_group_may_be_destroyed_before_it_ever_ran)
+TEST(a_group_may_be_destroyed_before_it_ever_ran)
 {
     for (uint32_t count = 1; count <= MOST; count++)
         ls_group_destroy(group_of(count));
     ls_group_destroy(NULL);
 }
-END_TEST
 
-START_TEST(nobody_need_be_told_of_failures)
+TEST(nobody_need_be_told_of_failures)
 {
     struct ls_group *group = NULL;
     memset(&job, 0, sizeof(job));
@@ -210,11 +203,10 @@ START_TEST(nobody_need_be_told_of_failures)
     ck_assert_int_eq(ls_group_run(group, answer, &job), LS_FAILED);
     ls_group_destroy(group);
 }
-END_TEST
 
 // ---- One voice ----
 
-START_TEST(with_one_voice_nothing_is_said_after_the_first_failure)
+TEST(with_one_voice_nothing_is_said_after_the_first_failure)
 {
     struct ls_group *group = group_of(4);
     lines[0] = '\0';
@@ -234,23 +226,4 @@ START_TEST(with_one_voice_nothing_is_said_after_the_first_failure)
     ck_assert_str_eq(lines, "lockstep: error: [rank 2] test: said by 2|");
     ls_group_destroy(group);
     ls_log_set_writer(NULL, NULL);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("core/replica/group");
-    TCase *cases = tcase_create("group");
-    tcase_set_timeout(cases, 60);
-    tcase_add_test(cases, with_one_voice_nothing_is_said_after_the_first_failure);
-    tcase_add_loop_test(cases, every_replica_runs_every_round_once, 1, MOST + 1);
-    tcase_add_test(cases, the_cause_counts_more_than_what_it_caused);
-    tcase_add_test(cases, a_failure_of_one_round_is_forgotten_in_the_next);
-    tcase_add_test(cases, a_failure_wakes_those_who_wait);
-    tcase_add_test(cases, who_does_not_come_back_after_a_failure_is_named);
-    tcase_add_test(cases, messages_name_a_replica_by_its_rank);
-    tcase_add_test(cases, a_group_may_be_destroyed_before_it_ever_ran);
-    tcase_add_test(cases, nobody_need_be_told_of_failures);
-    suite_add_tcase(suite, cases);
-    return test_suite_run(suite);
 }

@@ -126,7 +126,7 @@ static uint64_t train(struct ls_replica *replica, bool bytes)
     return hash;
 }
 
-START_TEST(bytes_and_floats_give_the_same_bits)
+LOOP_TEST(bytes_and_floats_give_the_same_bits, 0, 4)
 {
     uint64_t hashes[2];
     use_graph(_i / 2);
@@ -137,9 +137,8 @@ START_TEST(bytes_and_floats_give_the_same_bits)
     }
     ck_assert_uint_eq(hashes[0], hashes[1]);
 }
-END_TEST
 
-START_TEST(steps_that_nobody_waits_for_equal_the_reference_device)
+LOOP_TEST(steps_that_nobody_waits_for_equal_the_reference_device, 0, 4)
 {
     struct test_device cpu = open_device("cpu");
     cpu.host.host.context = &cpu.host;
@@ -160,9 +159,8 @@ START_TEST(steps_that_nobody_waits_for_equal_the_reference_device)
     ls_replica_destroy(wanted);
     ls_replica_destroy(got);
 }
-END_TEST
 
-START_TEST(evaluations_between_steps_see_their_own_batch)
+LOOP_TEST(evaluations_between_steps_see_their_own_batch, 0, 2)
 {
     use_graph(_i);
     struct ls_replica *wanted = new_replica(&reference, false, 1);
@@ -188,9 +186,8 @@ START_TEST(evaluations_between_steps_see_their_own_batch)
     ls_replica_destroy(wanted);
     ls_replica_destroy(got);
 }
-END_TEST
 
-START_TEST(steps_allocate_nothing_and_nothing_is_left)
+LOOP_TEST(steps_allocate_nothing_and_nothing_is_left, 0, 2)
 {
     struct double_counts before, after;
     struct source *source = malloc(sizeof(*source));
@@ -212,7 +209,6 @@ START_TEST(steps_allocate_nothing_and_nothing_is_left)
     ck_assert_uint_eq(after.graphs, 0);
     free(source);
 }
-END_TEST
 
 // What was put on the device's own stream one by one, and kernels on others.
 static struct {
@@ -234,7 +230,7 @@ static int32_t count_copy(struct ls_device *device, struct ls_memory to, struct 
     return original->memory->copy(device, to, from, bytes, stream);
 }
 
-START_TEST(a_replayed_step_reads_its_input_where_it_arrives)
+LOOP_TEST(a_replayed_step_reads_its_input_where_it_arrives, 0, 2)
 {
     struct source *source = malloc(sizeof(*source));
     struct ls_device_interface counting = *cuda.ops;
@@ -263,7 +259,6 @@ START_TEST(a_replayed_step_reads_its_input_where_it_arrives)
     ls_replica_destroy(replica);
     free(source);
 }
-END_TEST
 
 static float read_stop(struct ls_replica *replica)
 {
@@ -272,7 +267,7 @@ static float read_stop(struct ls_replica *replica)
     return found[LS_STEP_STATS_STOP];
 }
 
-START_TEST(a_stop_is_not_seen_in_a_later_step)
+LOOP_TEST(a_stop_is_not_seen_in_a_later_step, 0, 2)
 {
     struct source *source = malloc(sizeof(*source));
     const float sum = 2; // as replicas add up that of others
@@ -296,9 +291,8 @@ START_TEST(a_stop_is_not_seen_in_a_later_step)
     ls_replica_destroy(replica);
     free(source);
 }
-END_TEST
 
-START_TEST(floats_are_refused_where_bytes_were_to_come)
+LOOP_TEST(floats_are_refused_where_bytes_were_to_come, 0, 2)
 {
     struct source *source = malloc(sizeof(*source));
     use_graph(_i);
@@ -311,7 +305,6 @@ START_TEST(floats_are_refused_where_bytes_were_to_come)
     ls_replica_destroy(replica);
     free(source);
 }
-END_TEST
 
 // Output `index` of the program that ran last, in host memory.
 static void read_output(struct ls_replica *replica, uint32_t index, void *out, uint64_t bytes)
@@ -328,7 +321,7 @@ static void read_output(struct ls_replica *replica, uint32_t index, void *out, u
 
 // A float input, int32 ids and two inputs that may come as bytes, with operations on one of them: all of them are
 // outputs of the model, too, so that what programs read can be looked at.
-START_TEST(inputs_of_all_types_arrive)
+LOOP_TEST(inputs_of_all_types_arrive, 0, 3)
 {
     static const char *const names[] = {"reference", "cpu", "cuda"};
     static const int64_t elements[MOST_INPUTS] = {5, 3, 65, 9};
@@ -378,9 +371,8 @@ START_TEST(inputs_of_all_types_arrive)
     free(source);
     ls_replica_destroy(replica);
 }
-END_TEST
 
-START_TEST(more_inputs_than_a_batch_has_are_refused)
+TEST(more_inputs_than_a_batch_has_are_refused)
 {
     struct ls_replica *replica = NULL;
     struct ls_tensor *input;
@@ -394,25 +386,12 @@ START_TEST(more_inputs_than_a_batch_has_are_refused)
     ck_assert_int_eq(ls_replica_open(&options, &replica), LS_BAD_INPUT);
     ck_assert_ptr_nonnull(strstr(harness_message(), "has 9 inputs; at most 8"));
 }
-END_TEST
+
+TEST_FIXTURE(set_up, tear_down);
 
 int main(void)
 {
     puts("on the fake of CUDA, which is NOT A GPU");
     fflush(stdout);
-    Suite *suite = suite_create("replica input");
-    TCase *tests = tcase_create("double");
-    tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_set_timeout(tests, 60);
-    tcase_add_loop_test(tests, bytes_and_floats_give_the_same_bits, 0, 4);
-    tcase_add_loop_test(tests, steps_that_nobody_waits_for_equal_the_reference_device, 0, 4);
-    tcase_add_loop_test(tests, evaluations_between_steps_see_their_own_batch, 0, 2);
-    tcase_add_loop_test(tests, steps_allocate_nothing_and_nothing_is_left, 0, 2);
-    tcase_add_loop_test(tests, a_replayed_step_reads_its_input_where_it_arrives, 0, 2);
-    tcase_add_loop_test(tests, a_stop_is_not_seen_in_a_later_step, 0, 2);
-    tcase_add_loop_test(tests, floats_are_refused_where_bytes_were_to_come, 0, 2);
-    tcase_add_loop_test(tests, inputs_of_all_types_arrive, 0, 3);
-    tcase_add_test(tests, more_inputs_than_a_batch_has_are_refused);
-    suite_add_tcase(suite, tests);
-    return test_suite_run(suite);
+    return test_suite_run("replica input");
 }

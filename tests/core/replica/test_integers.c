@@ -44,7 +44,7 @@ static void add_up(uint32_t addends, uint32_t groups, float *out)
     ls_integers_round(sums, COUNT, exponent, out);
 }
 
-START_TEST(every_grouping_gives_the_same_bits_near_the_sum)
+TEST(every_grouping_gives_the_same_bits_near_the_sum)
 {
     const int middles[] = {0, -30, 100, -120, -140};
     for (uint32_t addends = 1; addends <= MOST; addends++)
@@ -73,9 +73,8 @@ START_TEST(every_grouping_gives_the_same_bits_near_the_sum)
             }
         }
 }
-END_TEST
 
-START_TEST(what_float32_has_exactly_stays_exact)
+TEST(what_float32_has_exactly_stays_exact)
 {
     const float numbers[] = {0,       -0.0f,   1, -3.25f, 1e-45f, FLT_MIN, -1.17549421e-38f,
                              FLT_MAX, -FLT_MAX};
@@ -90,9 +89,8 @@ START_TEST(what_float32_has_exactly_stays_exact)
         }
     }
 }
-END_TEST
 
-START_TEST(as_many_of_the_largest_as_there_may_be_do_not_overflow)
+TEST(as_many_of_the_largest_as_there_may_be_do_not_overflow)
 {
     const float largest = nextafterf(2, 0); // all bits set
     for (uint32_t addends = 1; addends <= 1024; addends++) {
@@ -105,26 +103,12 @@ START_TEST(as_many_of_the_largest_as_there_may_be_do_not_overflow)
         ck_assert_float_eq(out, (float)((double)largest * addends));
     }
 }
-END_TEST
 
-START_TEST(what_is_not_finite_is_above_all_numbers)
+TEST(what_is_not_finite_is_above_all_numbers)
 {
     const float list[][3] = {{1, INFINITY, 2}, {-INFINITY, FLT_MAX, 0}, {NAN, 1, 1}, {3, -NAN, 0}};
     for (size_t i = 0; i < sizeof(list) / sizeof(list[0]); i++)
         ck_assert(!ls_integers_finite(ls_integers_largest(list[i], 3, 0)));
     const float numbers[] = {-FLT_MAX, FLT_MAX, 0};
     ck_assert(ls_integers_finite(ls_integers_largest(numbers, 3, 0)));
-}
-END_TEST
-
-int main(void)
-{
-    TCase *tests = tcase_create("integers");
-    tcase_add_test(tests, every_grouping_gives_the_same_bits_near_the_sum);
-    tcase_add_test(tests, what_float32_has_exactly_stays_exact);
-    tcase_add_test(tests, as_many_of_the_largest_as_there_may_be_do_not_overflow);
-    tcase_add_test(tests, what_is_not_finite_is_above_all_numbers);
-    Suite *suite = suite_create("core/replica/integers");
-    suite_add_tcase(suite, tests);
-    return test_suite_run(suite);
 }

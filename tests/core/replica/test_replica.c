@@ -47,7 +47,7 @@ static void pretend_memory_is_elsewhere(void)
 
 // ---- Steps ----
 
-START_TEST(an_empty_share_zeroes_gradients_and_sums)
+LOOP_TEST(an_empty_share_zeroes_gradients_and_sums, 0, 2)
 {
     if (_i)
         pretend_memory_is_elsewhere();
@@ -67,11 +67,10 @@ START_TEST(an_empty_share_zeroes_gradients_and_sums)
     free(values);
     ls_replica_destroy(replica);
 }
-END_TEST
 
 // Of a global batch it has weight 0 in the moving statistics. By itself it leaves them as they are, also in
 // microbatches, all of which are empty.
-START_TEST(an_empty_share_changes_no_moving_statistics)
+LOOP_TEST(an_empty_share_changes_no_moving_statistics, 1, 5)
 {
     struct ls_graph *moving = harness_moving(&(struct harness_moving){.momentum = 0.75});
     const uint32_t microbatches = (uint32_t)_i;
@@ -99,10 +98,9 @@ START_TEST(an_empty_share_changes_no_moving_statistics)
     ls_replica_destroy(replica);
     ls_graph_destroy(moving);
 }
-END_TEST
 
 // What is frozen can be set and read, and has zeros where it has nothing: as gradient and as state.
-START_TEST(frozen_parameters_have_values_only)
+TEST(frozen_parameters_have_values_only)
 {
     struct ls_graph *frozen = harness_moving(&(struct harness_moving){.frozen = true});
     const struct ls_replica_options options = test_options(&reference, frozen, &adam, sizes);
@@ -128,9 +126,8 @@ START_TEST(frozen_parameters_have_values_only)
     ls_replica_destroy(replica);
     ls_graph_destroy(frozen);
 }
-END_TEST
 
-START_TEST(shares_add_up_to_the_whole_batch)
+LOOP_TEST(shares_add_up_to_the_whole_batch, 0, 2)
 {
     if (_i)
         pretend_memory_is_elsewhere();
@@ -156,7 +153,6 @@ START_TEST(shares_add_up_to_the_whole_batch)
         free(found[i]);
     ls_replica_destroy(replica);
 }
-END_TEST
 
 static const struct ls_device_interface *inner;
 static struct ls_memory added_to;
@@ -170,7 +166,7 @@ static int32_t counting_launch(struct ls_device *device, const struct ls_kernel 
     return inner->kernels->launch(device, kernel, launch);
 }
 
-START_TEST(slices_add_up_to_the_whole_share)
+LOOP_TEST(slices_add_up_to_the_whole_share, 1, 8)
 {
     static const uint64_t blocks[] = {6, 3, 2, 1, 0};
     const uint32_t microbatches = (uint32_t)_i;
@@ -193,9 +189,8 @@ START_TEST(slices_add_up_to_the_whole_share)
     ls_replica_destroy(whole);
     ls_replica_destroy(sliced);
 }
-END_TEST
 
-START_TEST(every_share_takes_as_many_passes)
+TEST(every_share_takes_as_many_passes)
 {
     static const uint64_t blocks[] = {6, 2, 1, 0};
     struct ls_device_interface ops = *reference.ops;
@@ -221,10 +216,9 @@ START_TEST(every_share_takes_as_many_passes)
     }
     ls_replica_destroy(replica);
 }
-END_TEST
 
 // ((0 + 1) + (2 + 3)), ((0 + 1) + (2 + 3)) + 4, ...: what the blocks have by themselves, added in that order, to the bit.
-START_TEST(blocks_are_added_in_a_binary_tree)
+LOOP_TEST(blocks_are_added_in_a_binary_tree, 1, 7)
 {
     static const uint64_t blocks[] = {6, 1, 0};
     const uint32_t microbatches = (uint32_t)_i;
@@ -255,10 +249,9 @@ START_TEST(blocks_are_added_in_a_binary_tree)
         free(sums[i]);
     ls_replica_destroy(replica);
 }
-END_TEST
 
 // Programs that come later find room, and leave parameters, optimizer state and results as they are.
-START_TEST(programs_are_made_when_they_are_needed)
+LOOP_TEST(programs_are_made_when_they_are_needed, 0, 2)
 {
     static const uint64_t small[] = {2, 0}, all[] = {6, 4, 2, 0};
     if (_i)
@@ -284,9 +277,8 @@ START_TEST(programs_are_made_when_they_are_needed)
     ls_replica_destroy(at_once);
     ls_replica_destroy(later);
 }
-END_TEST
 
-START_TEST(slices_cover_a_share_evenly)
+TEST(slices_cover_a_share_evenly)
 {
     for (uint64_t count = 0; count < 20; count++)
         for (uint32_t microbatches = 1; microbatches < 9; microbatches++) {
@@ -303,7 +295,6 @@ START_TEST(slices_cover_a_share_evenly)
             ck_assert_uint_le(largest - smallest, 1);
         }
 }
-END_TEST
 
 static struct ls_replica *replica_of_many_buckets(void)
 {
@@ -315,7 +306,7 @@ static struct ls_replica *replica_of_many_buckets(void)
     return replica;
 }
 
-START_TEST(a_share_of_a_size_that_was_not_prepared_is_refused)
+TEST(a_share_of_a_size_that_was_not_prepared_is_refused)
 {
     struct ls_replica *replica = new_replica();
     const struct ls_replica_batch batch = test_batch(graph, 0, 5, 6);
@@ -325,9 +316,8 @@ START_TEST(a_share_of_a_size_that_was_not_prepared_is_refused)
     ck_assert_int_eq(ls_replica_evaluate(replica, &batch, sums), LS_FAILED);
     ls_replica_destroy(replica);
 }
-END_TEST
 
-START_TEST(buckets_do_not_change_what_an_update_does)
+TEST(buckets_do_not_change_what_an_update_does)
 {
     struct ls_replica *one = new_replica(), *many = replica_of_many_buckets();
     uint64_t hashes[2];
@@ -342,9 +332,8 @@ START_TEST(buckets_do_not_change_what_an_update_does)
     ls_replica_destroy(one);
     ls_replica_destroy(many);
 }
-END_TEST
 
-START_TEST(memory_elsewhere_gives_the_same_bits)
+TEST(memory_elsewhere_gives_the_same_bits)
 {
     struct ls_replica *here = new_replica();
     pretend_memory_is_elsewhere();
@@ -365,9 +354,8 @@ START_TEST(memory_elsewhere_gives_the_same_bits)
     ls_replica_destroy(here);
     ls_replica_destroy(there);
 }
-END_TEST
 
-START_TEST(the_first_value_that_is_not_finite_is_named)
+TEST(the_first_value_that_is_not_finite_is_named)
 {
     struct ls_replica *replica = new_replica();
     const struct ls_replica_batch some = test_batch(graph, 0, 6, 6);
@@ -390,11 +378,10 @@ START_TEST(the_first_value_that_is_not_finite_is_named)
     ck_assert_str_eq(text, "");
     ls_replica_destroy(replica);
 }
-END_TEST
 
 // ---- Evaluation ----
 
-START_TEST(evaluations_add_up)
+LOOP_TEST(evaluations_add_up, 0, 2)
 {
     if (_i)
         pretend_memory_is_elsewhere();
@@ -414,9 +401,8 @@ START_TEST(evaluations_add_up)
     ck_assert_double_eq_tol(one[0], parts[0], ROUNDING * one[0]);
     ls_replica_destroy(replica);
 }
-END_TEST
 
-START_TEST(an_evaluation_leaves_the_step_alone)
+TEST(an_evaluation_leaves_the_step_alone)
 {
     struct ls_replica *replica = new_replica();
     const struct ls_replica_batch batch = test_batch(graph, 0, 6, 6);
@@ -432,7 +418,6 @@ START_TEST(an_evaluation_leaves_the_step_alone)
     free(after);
     ls_replica_destroy(replica);
 }
-END_TEST
 
 // ---- Parameters ----
 
@@ -464,7 +449,7 @@ static void check_round_trip(const struct test_device *device, bool plain)
     ls_replica_destroy(replica);
 }
 
-START_TEST(what_is_set_is_read_back)
+TEST(what_is_set_is_read_back)
 {
     struct test_device *cpu = test_device("cpu");
     for (int plain = 0; plain < 2; plain++) {
@@ -473,7 +458,6 @@ START_TEST(what_is_set_is_read_back)
             check_round_trip(cpu, plain);
     }
 }
-END_TEST
 
 static int compare_names(const void *a, const void *b)
 {
@@ -520,7 +504,7 @@ static uint64_t hash_on(const struct test_device *device, bool plain, bool chang
     return hash;
 }
 
-START_TEST(the_hash_does_not_depend_on_device_or_layout)
+TEST(the_hash_does_not_depend_on_device_or_layout)
 {
     struct test_device *cpu = test_device("cpu");
     const uint64_t truth = hash_by_definition();
@@ -531,10 +515,9 @@ START_TEST(the_hash_does_not_depend_on_device_or_layout)
     }
     ck_assert_uint_ne(hash_on(&reference, false, true), truth);
 }
-END_TEST
 
 // Layouts may be padded; what is reduced, updated and broadcast includes the padding.
-START_TEST(padding_stays_zero_on_the_cpu)
+TEST(padding_stays_zero_on_the_cpu)
 {
     struct test_device *cpu = test_device("cpu");
     const struct ls_optimizer *const optimizers[] = {&sgd, &adam};
@@ -560,7 +543,6 @@ START_TEST(padding_stays_zero_on_the_cpu)
         ls_replica_destroy(replica);
     }
 }
-END_TEST
 
 // ---- Devices that fail ----
 
@@ -586,7 +568,7 @@ static int32_t failing_open(const struct ls_host *host, const struct ls_device_c
 
 // Every allocation, then every kernel, fails once; what was made before must be released (a leak ends the test under
 // AddressSanitizer).
-START_TEST(a_device_that_fails_leaves_nothing_behind)
+TEST(a_device_that_fails_leaves_nothing_behind)
 {
     struct ls_device_interface ops = *reference.ops;
     static const uint64_t blocks[] = {6, 3, 2, 0};
@@ -619,35 +601,12 @@ START_TEST(a_device_that_fails_leaves_nothing_behind)
     ck_assert_int_eq(ls_replica_open(&options, &replica), LS_UNAVAILABLE);
     ls_replica_destroy(NULL);
 }
-END_TEST
+
+TEST_FIXTURE(set_up, tear_down);
 
 int main(void)
 {
-    Suite *suite = suite_create("core/replica/replica");
-    TCase *cases = tcase_create("replica");
     if (!test_plugin_open("device-reference"))
         return TEST_SKIPPED;
-    tcase_set_timeout(cases, 60);
-    tcase_add_checked_fixture(cases, set_up, tear_down);
-    tcase_add_loop_test(cases, an_empty_share_zeroes_gradients_and_sums, 0, 2);
-    tcase_add_loop_test(cases, an_empty_share_changes_no_moving_statistics, 1, 5);
-    tcase_add_test(cases, frozen_parameters_have_values_only);
-    tcase_add_loop_test(cases, shares_add_up_to_the_whole_batch, 0, 2);
-    tcase_add_loop_test(cases, slices_add_up_to_the_whole_share, 1, 8);
-    tcase_add_test(cases, slices_cover_a_share_evenly);
-    tcase_add_test(cases, every_share_takes_as_many_passes);
-    tcase_add_loop_test(cases, blocks_are_added_in_a_binary_tree, 1, 7);
-    tcase_add_loop_test(cases, programs_are_made_when_they_are_needed, 0, 2);
-    tcase_add_test(cases, a_share_of_a_size_that_was_not_prepared_is_refused);
-    tcase_add_test(cases, buckets_do_not_change_what_an_update_does);
-    tcase_add_test(cases, memory_elsewhere_gives_the_same_bits);
-    tcase_add_test(cases, the_first_value_that_is_not_finite_is_named);
-    tcase_add_loop_test(cases, evaluations_add_up, 0, 2);
-    tcase_add_test(cases, an_evaluation_leaves_the_step_alone);
-    tcase_add_test(cases, what_is_set_is_read_back);
-    tcase_add_test(cases, the_hash_does_not_depend_on_device_or_layout);
-    tcase_add_test(cases, padding_stays_zero_on_the_cpu);
-    tcase_add_test(cases, a_device_that_fails_leaves_nothing_behind);
-    suite_add_tcase(suite, cases);
-    return test_suite_run(suite);
+    return test_suite_run("core/replica/replica");
 }

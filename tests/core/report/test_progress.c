@@ -68,7 +68,7 @@ static unsigned lines(const char *text)
     return count;
 }
 
-START_TEST(without_a_terminal_steps_print_nothing_and_an_epoch_one_line)
+TEST(without_a_terminal_steps_print_nothing_and_an_epoch_one_line)
 {
     FILE *file = tmpfile();
     begin(file, false, 3, 2, 1000);
@@ -85,9 +85,8 @@ START_TEST(without_a_terminal_steps_print_nothing_and_an_epoch_one_line)
                                      "val_accuracy: 0.1250\n");
     fclose(file);
 }
-END_TEST
 
-START_TEST(values_that_are_not_measured_are_not_shown)
+TEST(values_that_are_not_measured_are_not_shown)
 {
     FILE *file = tmpfile();
     begin(file, false, 1, 1, 1);
@@ -96,9 +95,8 @@ START_TEST(values_that_are_not_measured_are_not_shown)
                      "Epoch 1/1 - 1 step - 0.00 s - loss: 0.5000 - val_loss: 0.7500\n");
     fclose(file);
 }
-END_TEST
 
-START_TEST(quiet_prints_nothing)
+TEST(quiet_prints_nothing)
 {
     FILE *file = tmpfile();
     begin(file, true, 1, 1, 10);
@@ -108,7 +106,6 @@ START_TEST(quiet_prints_nothing)
     ck_assert_str_eq(shown_in(file), "");
     fclose(file);
 }
-END_TEST
 
 // ---- A terminal ----
 
@@ -291,23 +288,17 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("core/report/progress");
-    TCase *cases = tcase_create("progress");
-    tcase_add_test(cases, without_a_terminal_steps_print_nothing_and_an_epoch_one_line);
-    tcase_add_test(cases, values_that_are_not_measured_are_not_shown);
-    tcase_add_test(cases, quiet_prints_nothing);
     FILE *terminal = open_terminal();
     if (terminal) {
-        tcase_add_test(cases, a_terminal_shows_a_bar_and_is_not_flooded);
-        tcase_add_test(cases, the_bar_fits_as_the_terminal_changes);
-        tcase_add_test(cases, lines_where_no_bar_can_be_or_is_asked_for);
-        tcase_add_test(cases, steps_are_logged_above_the_bar);
-        tcase_add_test(cases, a_message_clears_the_bar_first);
+        tcase_add_test(test_registered(), a_terminal_shows_a_bar_and_is_not_flooded);
+        tcase_add_test(test_registered(), the_bar_fits_as_the_terminal_changes);
+        tcase_add_test(test_registered(), lines_where_no_bar_can_be_or_is_asked_for);
+        tcase_add_test(test_registered(), steps_are_logged_above_the_bar);
+        tcase_add_test(test_registered(), a_message_clears_the_bar_first);
         fclose(terminal);
         close(master);
     } else {
         printf("SKIP: five tests of the bar: there are no pseudo-terminals here\n");
     }
-    suite_add_tcase(suite, cases);
-    return test_suite_run(suite);
+    return test_suite_run("core/report/progress");
 }

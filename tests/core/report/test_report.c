@@ -80,7 +80,7 @@ static json_t *write_and_read(const struct ls_report *report)
     return root;
 }
 
-START_TEST(every_member_is_there_even_when_nothing_is_known)
+TEST(every_member_is_there_even_when_nothing_is_known)
 {
     static const char *const members[] = {"lockstep",
                                           "made",
@@ -124,9 +124,8 @@ START_TEST(every_member_is_there_even_when_nothing_is_known)
     ck_assert_uint_eq(json_array_size(json_object_get(root, "parameter_hashes")), 0);
     json_decref(root);
 }
-END_TEST
 
-START_TEST(what_is_not_known_of_its_making_is_left_out)
+TEST(what_is_not_known_of_its_making_is_left_out)
 {
     const struct ls_report report = small_report();
     json_t *root = write_and_read(&report);
@@ -136,7 +135,6 @@ START_TEST(what_is_not_known_of_its_making_is_left_out)
     ck_assert_uint_gt(strlen(json_string_value(json_object_get(made, "host"))), 0);
     json_decref(root);
 }
-END_TEST
 
 // The words of a command line, and how a report has them.
 static const struct {
@@ -161,7 +159,7 @@ static const struct {
      {"sig=***", "mysig=1,userpwd=***", "https://host/x?X-Signature=***", "bearer=***"}},
 };
 
-START_TEST(a_command_line_has_no_secrets)
+TEST(a_command_line_has_no_secrets)
 {
     for (size_t i = 0; i < sizeof(command_lines) / sizeof(command_lines[0]); i++) {
         ls_made_set_commit(i % 2 ? "unknown" : "a158e5ab");
@@ -193,9 +191,8 @@ START_TEST(a_command_line_has_no_secrets)
     ck_assert_ptr_null(json_object_get(made, "command_line"));
     json_decref(made);
 }
-END_TEST
 
-START_TEST(dots_in_the_names_of_facts_nest)
+TEST(dots_in_the_names_of_facts_nest)
 {
     static const double numbers[] = {62, 17, 0.5};
     static const double none = NAN;
@@ -231,9 +228,8 @@ START_TEST(dots_in_the_names_of_facts_nest)
     ck_assert(json_is_array(json_object_get(json_object_get(root, "communication"), "buckets")));
     json_decref(root);
 }
-END_TEST
 
-START_TEST(lost_replicas_have_no_hash)
+TEST(lost_replicas_have_no_hash)
 {
     static const uint64_t lost[] = {1};
     struct ls_report report = small_report();
@@ -251,9 +247,8 @@ START_TEST(lost_replicas_have_no_hash)
     ck_assert(json_is_null(json_array_get(found, 1)));
     json_decref(root);
 }
-END_TEST
 
-START_TEST(what_is_no_number_is_null)
+TEST(what_is_no_number_is_null)
 {
     const float losses[] = {1, NAN, INFINITY, -INFINITY};
     const struct ls_epoch epoch = {
@@ -280,9 +275,8 @@ START_TEST(what_is_no_number_is_null)
     ck_assert(json_is_null(json_object_get(root, "startup_seconds")));
     json_decref(root);
 }
-END_TEST
 
-START_TEST(numbers_have_nine_digits)
+TEST(numbers_have_nine_digits)
 {
     const float losses[] = {0.1f, 2.30258512f, 1.17549435e-38f, 3.40282347e38f};
     struct ls_report report = small_report();
@@ -299,9 +293,8 @@ START_TEST(numbers_have_nine_digits)
     free(text);
     json_decref(root);
 }
-END_TEST
 
-START_TEST(at_most_a_thousand_losses_are_written)
+TEST(at_most_a_thousand_losses_are_written)
 {
     static float losses[LS_REPORT_LOSSES + 5];
     struct ls_report report = small_report();
@@ -311,9 +304,8 @@ START_TEST(at_most_a_thousand_losses_are_written)
     ck_assert_uint_eq(json_array_size(json_object_get(root, "losses")), LS_REPORT_LOSSES);
     json_decref(root);
 }
-END_TEST
 
-START_TEST(an_epoch_has_the_metrics_that_there_are_and_no_others)
+TEST(an_epoch_has_the_metrics_that_there_are_and_no_others)
 {
     const struct ls_epoch epoch = {.epoch = 1,
                                    .seconds = 2,
@@ -331,9 +323,8 @@ START_TEST(an_epoch_has_the_metrics_that_there_are_and_no_others)
     ck_assert_double_eq(json_real_value(json_object_get(first, "examples_per_second")), 50);
     json_decref(root);
 }
-END_TEST
 
-START_TEST(hashes_have_sixteen_digits)
+TEST(hashes_have_sixteen_digits)
 {
     const struct ls_report report = small_report();
     json_t *root = write_and_read(&report);
@@ -343,9 +334,8 @@ START_TEST(hashes_have_sixteen_digits)
     ck_assert_str_eq(json_string_value(json_array_get(list, 1)), "fedcba9876543210");
     json_decref(root);
 }
-END_TEST
 
-START_TEST(texts_of_any_bytes_are_written)
+TEST(texts_of_any_bytes_are_written)
 {
     const struct ls_report_plugin plugin = {"collective", "ring\xff", "0.1.0", "a\"b\\c\n.so"};
     struct ls_report report = small_report();
@@ -361,9 +351,8 @@ START_TEST(texts_of_any_bytes_are_written)
     ck_assert_str_eq(json_string_value(json_object_get(first, "file")), "a\"b\\c\n.so");
     json_decref(root);
 }
-END_TEST
 
-START_TEST(a_report_replaces_the_one_before)
+TEST(a_report_replaces_the_one_before)
 {
     struct ls_report report = small_report();
     json_decref(write_and_read(&report));
@@ -372,10 +361,9 @@ START_TEST(a_report_replaces_the_one_before)
     ck_assert_str_eq(json_string_value(json_object_get(root, "status")), "failed");
     json_decref(root);
 }
-END_TEST
 
 // A file may grow to 100 bytes only, as on a full disk.
-START_TEST(a_write_that_fails_leaves_the_old_file)
+TEST(a_write_that_fails_leaves_the_old_file)
 {
     const struct ls_report report = small_report();
     FILE *file = fopen(path, "w");
@@ -391,9 +379,8 @@ START_TEST(a_write_that_fails_leaves_the_old_file)
     ck_assert_str_eq(text, "what was there before\n");
     free(text);
 }
-END_TEST
 
-START_TEST(a_folder_that_does_not_exist_is_said)
+TEST(a_folder_that_does_not_exist_is_said)
 {
     char nowhere[192];
     const struct ls_report report = small_report();
@@ -404,9 +391,8 @@ START_TEST(a_folder_that_does_not_exist_is_said)
     ck_assert_ptr_nonnull(strstr(message, "--report: cannot write"));
     ck_assert_uint_eq(errors, 2);
 }
-END_TEST
 
-START_TEST(a_path_is_checked_before_the_work_begins)
+TEST(a_path_is_checked_before_the_work_begins)
 {
     ck_assert_int_eq(ls_report_check_path("--report", path), LS_OK);
     ck_assert_int_eq(ls_report_check_path("--report", "report.json"), LS_OK);
@@ -422,28 +408,5 @@ START_TEST(a_path_is_checked_before_the_work_begins)
     ck_assert_ptr_nonnull(strstr(message, "a link"));
     ck_assert_uint_eq(errors, 3);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("core/report/report");
-    TCase *cases = tcase_create("report");
-    tcase_add_checked_fixture(cases, set_up, tear_down);
-    tcase_add_test(cases, every_member_is_there_even_when_nothing_is_known);
-    tcase_add_test(cases, what_is_not_known_of_its_making_is_left_out);
-    tcase_add_test(cases, a_command_line_has_no_secrets);
-    tcase_add_test(cases, dots_in_the_names_of_facts_nest);
-    tcase_add_test(cases, lost_replicas_have_no_hash);
-    tcase_add_test(cases, what_is_no_number_is_null);
-    tcase_add_test(cases, numbers_have_nine_digits);
-    tcase_add_test(cases, at_most_a_thousand_losses_are_written);
-    tcase_add_test(cases, an_epoch_has_the_metrics_that_there_are_and_no_others);
-    tcase_add_test(cases, hashes_have_sixteen_digits);
-    tcase_add_test(cases, texts_of_any_bytes_are_written);
-    tcase_add_test(cases, a_report_replaces_the_one_before);
-    tcase_add_test(cases, a_write_that_fails_leaves_the_old_file);
-    tcase_add_test(cases, a_folder_that_does_not_exist_is_said);
-    tcase_add_test(cases, a_path_is_checked_before_the_work_begins);
-    suite_add_tcase(suite, cases);
-    return test_suite_run(suite);
-}
+TEST_FIXTURE(set_up, tear_down);

@@ -78,7 +78,7 @@ static const struct {
     {"beyond \xf4\x90\x80\x80", "beyond ????"},
 };
 
-START_TEST(a_name_may_hold_anything)
+TABLE_TEST(a_name_may_hold_anything, names)
 {
     const struct ls_trace_label label = {
         .category = names[_i].name,
@@ -98,9 +98,8 @@ START_TEST(a_name_may_hold_anything)
     json_decref(content);
     ls_trace_destroy(trace);
 }
-END_TEST
 
-START_TEST(times_are_exact_and_a_slice_needs_no_arguments)
+TEST(times_are_exact_and_a_slice_needs_no_arguments)
 {
     static const struct ls_trace_label label = {.category = "test", .name = "span"};
     struct ls_trace *trace = create();
@@ -118,7 +117,6 @@ START_TEST(times_are_exact_and_a_slice_needs_no_arguments)
     json_decref(content);
     ls_trace_destroy(trace);
 }
-END_TEST
 
 // ---- Messages ----
 
@@ -217,7 +215,7 @@ static int64_t check_messages(json_t *content)
     return last;
 }
 
-START_TEST(a_message_that_is_held_on_both_sides_is_an_arrow)
+TEST(a_message_that_is_held_on_both_sides_is_an_arrow)
 {
     struct ls_trace *trace = NULL;
     const struct ls_trace_options options = {.steppers = 2};
@@ -228,10 +226,9 @@ START_TEST(a_message_that_is_held_on_both_sides_is_an_arrow)
     json_decref(content);
     ls_trace_destroy(trace);
 }
-END_TEST
 
 // The two ranks run out of room at different steps, and within one.
-START_TEST(where_slices_are_dropped_no_arrow_is_left_without_an_end)
+TEST(where_slices_are_dropped_no_arrow_is_left_without_an_end)
 {
     struct ls_trace *trace = NULL;
     const struct ls_trace_options options = {.steppers = 2, .most_spans = 30000};
@@ -244,9 +241,8 @@ START_TEST(where_slices_are_dropped_no_arrow_is_left_without_an_end)
     json_decref(content);
     ls_trace_destroy(trace);
 }
-END_TEST
 
-START_TEST(an_empty_recording_is_a_file_too)
+TEST(an_empty_recording_is_a_file_too)
 {
     struct ls_trace *trace = create();
     json_t *content = write_and_read(trace);
@@ -254,9 +250,8 @@ START_TEST(an_empty_recording_is_a_file_too)
     json_decref(content);
     ls_trace_destroy(trace);
 }
-END_TEST
 
-START_TEST(an_unwritable_path_fails)
+TEST(an_unwritable_path_fails)
 {
     struct ls_trace *trace = create();
     ck_assert_int_eq(
@@ -264,19 +259,5 @@ START_TEST(an_unwritable_path_fails)
         LS_FAILED);
     ls_trace_destroy(trace);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("timeline");
-    TCase *tests = tcase_create("timeline");
-    tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_add_loop_test(tests, a_name_may_hold_anything, 0, sizeof(names) / sizeof(names[0]));
-    tcase_add_test(tests, times_are_exact_and_a_slice_needs_no_arguments);
-    tcase_add_test(tests, a_message_that_is_held_on_both_sides_is_an_arrow);
-    tcase_add_test(tests, where_slices_are_dropped_no_arrow_is_left_without_an_end);
-    tcase_add_test(tests, an_empty_recording_is_a_file_too);
-    tcase_add_test(tests, an_unwritable_path_fails);
-    suite_add_tcase(suite, tests);
-    return test_suite_run(suite);
-}
+TEST_FIXTURE(set_up, tear_down);

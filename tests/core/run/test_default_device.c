@@ -65,7 +65,7 @@ static void expect_warning(const char *text)
     ck_assert_msg(strstr(warning, text) != NULL, "'%s' is not in: %s", text, warning);
 }
 
-START_TEST(cuda_trains_what_it_has_every_operation_of)
+TEST(cuda_trains_what_it_has_every_operation_of)
 {
     struct ls_model *model = model_of(run, "sgd");
     fit(model);
@@ -73,9 +73,8 @@ START_TEST(cuda_trains_what_it_has_every_operation_of)
     ck_assert_uint_eq(warnings, 0);
     ls_model_close(model);
 }
-END_TEST
 
-START_TEST(the_cpu_trains_the_rest_with_its_own_bits)
+TEST(the_cpu_trains_the_rest_with_its_own_bits)
 {
     struct ls_run *named = open_run("cpu", 1);
     struct ls_model *model = prelu_model(run), *wanted = prelu_model(named);
@@ -90,10 +89,9 @@ START_TEST(the_cpu_trains_the_rest_with_its_own_bits)
     ls_model_close(wanted);
     ls_run_close(named);
 }
-END_TEST
 
 // The weights that cuda has trained come along.
-START_TEST(a_later_call_may_need_the_cpu)
+TEST(a_later_call_may_need_the_cpu)
 {
     struct ls_scores before, after;
     struct ls_model *model = model_of(run, "sgd");
@@ -111,10 +109,9 @@ START_TEST(a_later_call_may_need_the_cpu)
                    ls_metric_value(&after.metrics, "loss")) < 1e-5);
     ls_model_close(model);
 }
-END_TEST
 
 // A run has one device: that of the first model while it is there.
-START_TEST(a_second_model_is_refused_while_the_first_is_on_cuda)
+TEST(a_second_model_is_refused_while_the_first_is_on_cuda)
 {
     struct ls_model *first = model_of(run, "sgd"), *second = prelu_model(run);
     const struct ls_fit_options options = {.steps = 4, .batch = 8};
@@ -130,9 +127,8 @@ START_TEST(a_second_model_is_refused_while_the_first_is_on_cuda)
     expect_warning("prelu");
     ls_model_close(second);
 }
-END_TEST
 
-START_TEST(a_loop_of_ones_own_takes_the_cpu_too)
+TEST(a_loop_of_ones_own_takes_the_cpu_too)
 {
     struct ls_model *model = prelu_model(run);
     struct ls_distributed *dataset = distribute(model, train);
@@ -143,9 +139,8 @@ START_TEST(a_loop_of_ones_own_takes_the_cpu_too)
     ls_distributed_close(dataset);
     ls_model_close(model);
 }
-END_TEST
 
-START_TEST(other_failures_are_not_turned_into_the_cpu)
+TEST(other_failures_are_not_turned_into_the_cpu)
 {
     struct ls_model *model = model_of(run, "sgd");
     const struct ls_fit_options options = {.steps = 4, .batch = 8};
@@ -157,20 +152,6 @@ START_TEST(other_failures_are_not_turned_into_the_cpu)
     unsetenv("CUDA_FAKE_MEMORY");
     ls_model_close(model);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("core/run/default_device");
-    TCase *tests = tcase_create("default_device");
-    tcase_add_checked_fixture(tests, open_default, tear_down);
-    tcase_set_timeout(tests, 120);
-    tcase_add_test(tests, cuda_trains_what_it_has_every_operation_of);
-    tcase_add_test(tests, the_cpu_trains_the_rest_with_its_own_bits);
-    tcase_add_test(tests, a_later_call_may_need_the_cpu);
-    tcase_add_test(tests, a_second_model_is_refused_while_the_first_is_on_cuda);
-    tcase_add_test(tests, a_loop_of_ones_own_takes_the_cpu_too);
-    tcase_add_test(tests, other_failures_are_not_turned_into_the_cpu);
-    suite_add_tcase(suite, tests);
-    return test_suite_run(suite);
-}
+TEST_FIXTURE(open_default, tear_down);
+TEST_SECONDS(120);

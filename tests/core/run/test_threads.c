@@ -149,13 +149,12 @@ static void train_together(const char *device)
     pthread_barrier_destroy(&start);
 }
 
-START_TEST(trainings_side_by_side_have_the_bits_that_each_has_alone)
+TEST(trainings_side_by_side_have_the_bits_that_each_has_alone)
 {
     train_together("reference");
 }
-END_TEST
 
-START_TEST(and_on_device_cpu)
+TEST(and_on_device_cpu)
 {
     const struct ls_listed_device *devices = NULL;
     size_t count = 0;
@@ -169,7 +168,6 @@ START_TEST(and_on_device_cpu)
     else
         fputs("SKIP: device cpu was left out of the build\n", stderr);
 }
-END_TEST
 
 // ---- What one of them is told ----
 
@@ -192,7 +190,7 @@ static void *make_mistakes(void *argument)
     return NULL;
 }
 
-START_TEST(everyone_has_a_last_error_of_its_own)
+TEST(everyone_has_a_last_error_of_its_own)
 {
     struct mistaken all[] = {
         {.strategy = "rings"}, {.strategy = "hierarchy"}, {.strategy = "trees"}};
@@ -206,7 +204,6 @@ START_TEST(everyone_has_a_last_error_of_its_own)
     }
     ck_assert_uint_eq(errors, 3 * MISTAKES);
 }
-END_TEST
 
 // ---- An interruption is of one run ----
 
@@ -244,7 +241,7 @@ static void *train_interrupted(void *argument)
     return NULL;
 }
 
-START_TEST(an_interruption_ends_the_fit_of_one_run)
+TEST(an_interruption_ends_the_fit_of_one_run)
 {
     struct interrupted all[] = {{.interrupt = true}, {.interrupt = false}};
     pthread_t threads[2];
@@ -257,17 +254,5 @@ START_TEST(an_interruption_ends_the_fit_of_one_run)
     ck_assert_int_eq(all[1].status, LS_OK);
     ck_assert_uint_eq(all[1].steps, 40);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("core/run/threads");
-    TCase *cases = tcase_create("threads");
-    tcase_set_timeout(cases, 200);
-    tcase_add_test(cases, trainings_side_by_side_have_the_bits_that_each_has_alone);
-    tcase_add_test(cases, and_on_device_cpu);
-    tcase_add_test(cases, everyone_has_a_last_error_of_its_own);
-    tcase_add_test(cases, an_interruption_ends_the_fit_of_one_run);
-    suite_add_tcase(suite, cases);
-    return test_suite_run(suite);
-}
+TEST_SECONDS(200);

@@ -85,7 +85,7 @@ static void check_pair(struct ls_step first, struct ls_step second, const char *
     ls_compiled_schedule_finish(&compiled);
 }
 
-START_TEST(a_round_that_contradicts_itself_is_refused)
+TEST(a_round_that_contradicts_itself_is_refused)
 {
     const uint32_t send = LS_STEP_SEND, receive = LS_STEP_RECEIVE, add = LS_STEP_RECEIVE_AND_REDUCE;
     check_pair(step(send, 0, 100, 0), step(receive, 99, 10, 0),
@@ -105,7 +105,6 @@ START_TEST(a_round_that_contradicts_itself_is_refused)
     check_pair(step(send, 0, 10, 0), step(send, 5, 10, 0), NULL);
     check_pair(step(send, 0, 10, 0), step(receive, 10, 10, 0), NULL);
 }
-END_TEST
 
 static int32_t overlaps_itself(const struct ls_collective_call *call, struct ls_schedule *schedule)
 {
@@ -115,7 +114,7 @@ static int32_t overlaps_itself(const struct ls_collective_call *call, struct ls_
     return LS_OK;
 }
 
-START_TEST(a_step_that_overlaps_itself_is_refused)
+TEST(a_step_that_overlaps_itself_is_refused)
 {
     struct ls_compiled_schedule compiled;
     test_log_begin();
@@ -124,7 +123,6 @@ START_TEST(a_step_that_overlaps_itself_is_refused)
     ck_assert_msg(strstr(test_log.text, "rank 2 of 3, round 1: copy of 1000 elements") != NULL,
                   "%s", test_log.text);
 }
-END_TEST
 
 static int32_t add_and_return(const struct ls_collective_call *call, struct ls_schedule *schedule)
 {
@@ -144,7 +142,7 @@ static int32_t add_and_return(const struct ls_collective_call *call, struct ls_s
     return LS_OK;
 }
 
-START_TEST(a_sum_and_its_send_are_one_pass)
+TEST(a_sum_and_its_send_are_one_pass)
 {
     struct ls_compiled_schedule compiled;
     ck_assert_int_eq(compile(add_and_return, 0, 0, &compiled), LS_OK);
@@ -159,9 +157,8 @@ START_TEST(a_sum_and_its_send_are_one_pass)
     ck_assert_uint_eq(compiled.round_count, 2);
     ls_compiled_schedule_finish(&compiled);
 }
-END_TEST
 
-START_TEST(a_receive_of_what_was_sent_there_is_posted_at_once)
+TEST(a_receive_of_what_was_sent_there_is_posted_at_once)
 {
     struct ls_compiled_schedule compiled;
     ck_assert_int_eq(compile(add_and_return, 1, 0, &compiled), LS_OK);
@@ -172,9 +169,8 @@ START_TEST(a_receive_of_what_was_sent_there_is_posted_at_once)
     ck_assert_uint_eq(compiled.first[0], 1); // receives first
     ls_compiled_schedule_finish(&compiled);
 }
-END_TEST
 
-START_TEST(segments_depend_on_their_own_range_only)
+TEST(segments_depend_on_their_own_range_only)
 {
     struct ls_compiled_schedule compiled;
     ck_assert_int_eq(compile(add_and_return, 0, 1024, &compiled), LS_OK);
@@ -191,7 +187,6 @@ START_TEST(segments_depend_on_their_own_range_only)
     ck_assert_uint_eq(compiled.peers[1].sends, 4);
     ls_compiled_schedule_finish(&compiled);
 }
-END_TEST
 
 // Ranks 0 and 1 send each other a part of the buffer in pieces, to be added up.
 static uint64_t pieces_of_part;
@@ -229,7 +224,7 @@ static uint32_t messages_of(uint32_t world, uint64_t count, uint64_t pieces)
     return messages;
 }
 
-START_TEST(what_a_schedule_has_cut_is_cut_less)
+TEST(what_a_schedule_has_cut_is_cut_less)
 {
     static const struct {
         uint32_t world;
@@ -250,9 +245,8 @@ START_TEST(what_a_schedule_has_cut_is_cut_less)
         for (uint64_t count = 1 << 20; count <= 1 << 28; count *= 4)
             ck_assert_uint_le(messages_of(2, count + 7, pieces), 64); // and 64 answers
 }
-END_TEST
 
-START_TEST(segments_are_chosen_by_size)
+TEST(segments_are_chosen_by_size)
 {
     ck_assert_uint_eq(ls_best_segments(1, UINT64_C(1) << 40), 1);
     ck_assert_uint_eq(ls_best_segments(2, 0), 1);
@@ -260,20 +254,5 @@ START_TEST(segments_are_chosen_by_size)
     ck_assert_uint_eq(ls_best_segments(2, UINT64_C(1) << 40), 1024);
     ck_assert_uint_eq(ls_best_segments(4, 48 << 20), 48);
 }
-END_TEST
 
-static void add_tests(TCase *test_case)
-{
-    tcase_add_test(test_case, a_round_that_contradicts_itself_is_refused);
-    tcase_add_test(test_case, a_step_that_overlaps_itself_is_refused);
-    tcase_add_test(test_case, a_sum_and_its_send_are_one_pass);
-    tcase_add_test(test_case, a_receive_of_what_was_sent_there_is_posted_at_once);
-    tcase_add_test(test_case, segments_depend_on_their_own_range_only);
-    tcase_add_test(test_case, what_a_schedule_has_cut_is_cut_less);
-    tcase_add_test(test_case, segments_are_chosen_by_size);
-}
-
-int main(void)
-{
-    return test_main("core/schedule/compile", add_tests, 0);
-}
+TEST_SECONDS(300);

@@ -14,7 +14,7 @@
 
 static const uint32_t types[] = {LS_BF16, LS_F16};
 
-START_TEST(every_half_is_itself_and_values_between_go_to_the_nearer)
+LOOP_TEST(every_half_is_itself_and_values_between_go_to_the_nearer, 0, 2)
 {
     static float values[65536], sums[65536];
     static uint16_t halves[65536], again[65536];
@@ -64,9 +64,8 @@ START_TEST(every_half_is_itself_and_values_between_go_to_the_nearer)
         ck_assert_msg(between[i] == rounded[i], "%u: %a is not %a", i, (double)between[i],
                       (double)rounded[i]);
 }
-END_TEST
 
-START_TEST(a_finite_value_that_becomes_infinite_is_told)
+LOOP_TEST(a_finite_value_that_becomes_infinite_is_told, 0, 2)
 {
     const float largest = types[_i] == LS_BF16 ? 0x1.fep127f : 65504.0f;
     const float beyond = types[_i] == LS_BF16 ? 0x1.fffffep127f : 65520.0f;
@@ -79,7 +78,6 @@ START_TEST(a_finite_value_that_becomes_infinite_is_told)
     ck_assert(ls_halves_round(types[_i], large, halves, 2));
     ck_assert(isinf(large[1]) && large[1] < 0);
 }
-END_TEST
 
 // ---- Schedules ----
 
@@ -165,7 +163,7 @@ static void run_all(test_build_schedule build_schedule, uint32_t world)
     test_collective_close(&test);
 }
 
-START_TEST(a_schedule_that_would_leave_unequal_values_is_refused)
+TEST(a_schedule_that_would_leave_unequal_values_is_refused)
 {
     for (uint32_t i = 0; i < 4; i++)
         runs[i].call = usual;
@@ -184,9 +182,8 @@ START_TEST(a_schedule_that_would_leave_unequal_values_is_refused)
                       strstr(test_log.text, "(~: rounded)"),
                   "%s", test_log.text);
 }
-END_TEST
 
-START_TEST(the_proof_knows_which_schedules_round_alike)
+TEST(the_proof_knows_which_schedules_round_alike)
 {
     const struct ls_collective_interface interface[] = {
         {.struct_size = sizeof(*interface), .deterministic = 1, .build_schedule = star},
@@ -205,9 +202,8 @@ START_TEST(the_proof_knows_which_schedules_round_alike)
                           "%s", found.reason);
     }
 }
-END_TEST
 
-START_TEST(a_value_beyond_float16_ends_the_run)
+TEST(a_value_beyond_float16_ends_the_run)
 {
     for (uint32_t type = 0; type < 2; type++) {
         for (uint32_t i = 0; i < 3; i++) {
@@ -231,9 +227,8 @@ START_TEST(a_value_beyond_float16_ends_the_run)
                       "%s", test_log.text);
     }
 }
-END_TEST
 
-START_TEST(a_caller_may_look_for_infinite_values_itself)
+TEST(a_caller_may_look_for_infinite_values_itself)
 {
     for (uint32_t i = 0; i < 3; i++) {
         runs[i].call = usual;
@@ -248,9 +243,8 @@ START_TEST(a_caller_may_look_for_infinite_values_itself)
         ck_assert(isinf(runs[i].data[300]) && runs[i].data[300] < 0 && runs[i].data[0] == 3);
     }
 }
-END_TEST
 
-START_TEST(what_cannot_travel_in_16_bits_is_refused)
+TEST(what_cannot_travel_in_16_bits_is_refused)
 {
     static const struct {
         uint32_t operation, dtype, reduction, wire;
@@ -281,9 +275,8 @@ START_TEST(what_cannot_travel_in_16_bits_is_refused)
     }
     test_collective_close(&test);
 }
-END_TEST
 
-START_TEST(ranks_that_disagree_on_the_type_are_named)
+TEST(ranks_that_disagree_on_the_type_are_named)
 {
     for (uint32_t i = 0; i < 2; i++) {
         runs[i].call = usual;
@@ -295,21 +288,11 @@ START_TEST(ranks_that_disagree_on_the_type_are_named)
                       strstr(test_log.text, "float32 as float16"),
                   "%s", test_log.text);
 }
-END_TEST
 
-static void add_tests(TCase *tests)
-{
-    tcase_add_loop_test(tests, every_half_is_itself_and_values_between_go_to_the_nearer, 0, 2);
-    tcase_add_loop_test(tests, a_finite_value_that_becomes_infinite_is_told, 0, 2);
-    tcase_add_test(tests, a_schedule_that_would_leave_unequal_values_is_refused);
-    tcase_add_test(tests, the_proof_knows_which_schedules_round_alike);
-    tcase_add_test(tests, a_value_beyond_float16_ends_the_run);
-    tcase_add_test(tests, a_caller_may_look_for_infinite_values_itself);
-    tcase_add_test(tests, what_cannot_travel_in_16_bits_is_refused);
-    tcase_add_test(tests, ranks_that_disagree_on_the_type_are_named);
-}
+TEST_SECONDS(300);
 
 int main(void)
 {
-    return test_main("core/schedule/halves", add_tests, 1);
+    return test_plugin_open("transport-local") ? test_suite_run("core/schedule/halves")
+                                               : TEST_SKIPPED;
 }

@@ -41,7 +41,7 @@ static int32_t three_rounds(const struct ls_collective_call *call, struct ls_sch
     return LS_OK;
 }
 
-START_TEST(steps_are_recorded_with_their_round_and_empty_ones_dropped)
+TEST(steps_are_recorded_with_their_round_and_empty_ones_dropped)
 {
     struct ls_drawn_schedule drawn;
     ck_assert_int_eq(draw(three_rounds, &drawn), LS_OK);
@@ -55,7 +55,6 @@ START_TEST(steps_are_recorded_with_their_round_and_empty_ones_dropped)
     ck_assert_uint_eq(drawn.steps[1].step.peer, 0); // it has none, whatever the plugin says
     ls_drawn_schedule_finish(&drawn);
 }
-END_TEST
 
 static int32_t peer_outside(const struct ls_collective_call *call, struct ls_schedule *schedule)
 {
@@ -129,7 +128,7 @@ static void check_refused(test_build_schedule build_schedule, const char *words)
     ck_assert_uint_eq(drawn.round_count, 42);
 }
 
-START_TEST(what_cannot_be_meant_is_refused)
+TEST(what_cannot_be_meant_is_refused)
 {
     check_refused(peer_outside,
                   "round 1: send of 20 elements from 10 of the data buffer, peer 3: the peer is no "
@@ -142,7 +141,6 @@ START_TEST(what_cannot_be_meant_is_refused)
     check_refused(unknown_step, "no such step");
     check_refused(unknown_buffer, "outside its buffer");
 }
-END_TEST
 
 static int32_t fails(const struct ls_collective_call *call, struct ls_schedule *schedule)
 {
@@ -151,15 +149,14 @@ static int32_t fails(const struct ls_collective_call *call, struct ls_schedule *
     return LS_USAGE;
 }
 
-START_TEST(what_describe_returns_is_passed_on)
+TEST(what_describe_returns_is_passed_on)
 {
     struct ls_drawn_schedule drawn;
     ck_assert_int_eq(draw(fails, &drawn), LS_USAGE);
 }
-END_TEST
 
 // In each round of the tree, ranks that have the data send it to one that has not.
-START_TEST(the_default_broadcast_reaches_every_rank_once)
+TEST(the_default_broadcast_reaches_every_rank_once)
 {
     const struct ls_collective_interface interface = offering(three_rounds);
     for (uint32_t world = 1; world <= 9; world++) {
@@ -184,9 +181,8 @@ START_TEST(the_default_broadcast_reaches_every_rank_once)
         }
     }
 }
-END_TEST
 
-START_TEST(parts_are_even_disjoint_and_complete)
+TEST(parts_are_even_disjoint_and_complete)
 {
     static const uint64_t counts[] = {
         0, 1, 63, 64, 65, 1000, 65537, UINT64_C(1) << 40, (UINT64_C(1) << 60) - 1};
@@ -207,18 +203,5 @@ START_TEST(parts_are_even_disjoint_and_complete)
         }
     }
 }
-END_TEST
 
-static void add_tests(TCase *test_case)
-{
-    tcase_add_test(test_case, steps_are_recorded_with_their_round_and_empty_ones_dropped);
-    tcase_add_test(test_case, what_cannot_be_meant_is_refused);
-    tcase_add_test(test_case, what_describe_returns_is_passed_on);
-    tcase_add_test(test_case, the_default_broadcast_reaches_every_rank_once);
-    tcase_add_test(test_case, parts_are_even_disjoint_and_complete);
-}
-
-int main(void)
-{
-    return test_main("core/schedule/schedule", add_tests, 0);
-}
+TEST_SECONDS(300);

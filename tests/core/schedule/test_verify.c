@@ -4,7 +4,7 @@
 
 #define CHUNK 64
 
-START_TEST(a_star_holds_and_its_rounds_and_bytes_are_counted)
+TEST(a_star_holds_and_its_rounds_and_bytes_are_counted)
 {
     const struct ls_verification found = verify(star, 4);
     ck_assert_msg(found.verdict == LS_VERDICT_HOLDS, "%s", found.reason);
@@ -17,7 +17,6 @@ START_TEST(a_star_holds_and_its_rounds_and_bytes_are_counted)
     ck_assert(found.same_order);
     ck_assert_uint_ne(found.fingerprint, verify(star, 3).fingerprint);
 }
-END_TEST
 
 // ---- Messages ----
 
@@ -39,7 +38,7 @@ static int32_t missing_send(const struct ls_collective_call *call, struct ls_sch
     return LS_OK;
 }
 
-START_TEST(a_message_that_one_side_does_not_know_is_refused)
+TEST(a_message_that_one_side_does_not_know_is_refused)
 {
     refused(
         missing_receive, 4, LS_VERDICT_MATCH, 0, 1, 0, COUNT,
@@ -50,7 +49,6 @@ START_TEST(a_message_that_one_side_does_not_know_is_refused)
         "rank 0, round 0: receives elements 0 to 255 from rank 2, which sends nothing to rank 0 in "
         "its round 0");
 }
-END_TEST
 
 // The plugin's ring with its second half begun at the wrong peer.
 static int32_t wrong_peer(const struct ls_collective_call *call, struct ls_schedule *schedule)
@@ -66,14 +64,13 @@ static int32_t wrong_peer(const struct ls_collective_call *call, struct ls_sched
     return LS_OK;
 }
 
-START_TEST(a_peer_that_is_one_off_is_refused_where_it_is)
+TEST(a_peer_that_is_one_off_is_refused_where_it_is)
 {
     refused(
         wrong_peer, 4, LS_VERDICT_MATCH, 0, 1, 64, CHUNK,
         "rank 0, round 1: receives elements 64 to 127 from rank 3, which sends nothing to rank 0 "
         "in its round 1 (in all, 2 are sent and 3 are received)");
 }
-END_TEST
 
 static int32_t wrong_count(const struct ls_collective_call *call, struct ls_schedule *schedule)
 {
@@ -85,14 +82,13 @@ static int32_t wrong_count(const struct ls_collective_call *call, struct ls_sche
     return LS_OK;
 }
 
-START_TEST(a_message_of_two_lengths_is_refused)
+TEST(a_message_of_two_lengths_is_refused)
 {
     refused(wrong_count, 4, LS_VERDICT_MATCH, 0, 0, 0, COUNT,
             "rank 0, round 0: receives elements 0 to 255 from rank 2, which sends elements 0 to "
             "254 as that "
             "message (number 0 between the two) in its round 0: 256 and 255 elements");
 }
-END_TEST
 
 // Two messages of one pair, sent in one order and received in the other.
 static int32_t wrong_order(const struct ls_collective_call *call, struct ls_schedule *schedule)
@@ -111,12 +107,11 @@ static int32_t wrong_order(const struct ls_collective_call *call, struct ls_sche
     return LS_OK;
 }
 
-START_TEST(two_messages_of_a_pair_in_the_wrong_order_are_refused)
+TEST(two_messages_of_a_pair_in_the_wrong_order_are_refused)
 {
     refused(wrong_order, 4, LS_VERDICT_RESULT, 2, 2, 0, 128,
             "rank 2, in the end: elements 0 to 127 have what belongs to elements 128 to 255");
 }
-END_TEST
 
 // ---- Deadlocks ----
 
@@ -161,7 +156,7 @@ static int32_t order_of_reductions(const struct ls_collective_call *call,
     return ls_send(schedule, 0, whole);
 }
 
-START_TEST(ranks_that_wait_for_each_other_are_refused)
+TEST(ranks_that_wait_for_each_other_are_refused)
 {
     refused(both_send_first, 2, LS_VERDICT_DEADLOCK, 0, 0, 0, COUNT,
             "rank 0, round 0: deadlock: sends elements 0 to 255 to rank 1, which receives it only "
@@ -178,7 +173,6 @@ START_TEST(ranks_that_wait_for_each_other_are_refused)
         "rank 0, round 0: deadlock: receives elements 0 to 255 from rank 1, which sends it only in "
         "its round 1 and cannot leave its round 0; each waits for the next: ranks 0, 1, 2, 0");
 }
-END_TEST
 
 // ---- Within a round ----
 
@@ -223,7 +217,7 @@ static int32_t written_twice(const struct ls_collective_call *call, struct ls_sc
     return LS_OK;
 }
 
-START_TEST(an_element_read_and_written_in_one_round_is_refused)
+TEST(an_element_read_and_written_in_one_round_is_refused)
 {
     ck_assert_uint_eq(verify(reads_what_it_writes, 2).verdict, LS_VERDICT_MATCH);
     refused(
@@ -238,7 +232,6 @@ START_TEST(an_element_read_and_written_in_one_round_is_refused)
             "rank 1, round 2: one step writes element 255, which another step of the same round "
             "writes");
 }
-END_TEST
 
 // ---- Contributions ----
 
@@ -294,7 +287,7 @@ static int32_t result_on_some(const struct ls_collective_call *call, struct ls_s
     return LS_OK;
 }
 
-START_TEST(contributions_missing_or_there_twice_are_refused)
+TEST(contributions_missing_or_there_twice_are_refused)
 {
     refused(
         adds_twice, 4, LS_VERDICT_RESULT, 0, 1, 64, 64,
@@ -306,7 +299,6 @@ START_TEST(contributions_missing_or_there_twice_are_refused)
     refused(result_on_some, 3, LS_VERDICT_RESULT, 2, 1, 0, COUNT,
             "rank 2, in the end: elements 0 to 255 lack what ranks 0 and 1 had");
 }
-END_TEST
 
 // ---- The order of additions ----
 
@@ -326,7 +318,7 @@ static int32_t own_first(const struct ls_collective_call *call, struct ls_schedu
     return LS_OK;
 }
 
-START_TEST(ranks_that_add_in_different_orders_are_refused_only_where_equal_bits_are_claimed)
+TEST(ranks_that_add_in_different_orders_are_refused_only_where_equal_bits_are_claimed)
 {
     refused(own_first, 3, LS_VERDICT_ORDER, 2, 2, 0, COUNT,
             "rank 2, in the end: elements 0 to 255 are added in another order than at rank 0: (1 + "
@@ -340,7 +332,6 @@ START_TEST(ranks_that_add_in_different_orders_are_refused_only_where_equal_bits_
     // Of two, both orders are the same: a + b = b + a.
     ck_assert_uint_eq(verify(own_first, 2).verdict, LS_VERDICT_HOLDS);
 }
-END_TEST
 
 // ---- Steps that mean nothing ----
 
@@ -386,7 +377,7 @@ static int32_t unknown_buffer(const struct ls_collective_call *call, struct ls_s
     return ls_send(schedule, !call->rank, (struct ls_range){7, 0, 0, 1});
 }
 
-START_TEST(steps_that_mean_nothing_are_refused)
+TEST(steps_that_mean_nothing_are_refused)
 {
     refused(peer_outside, 1, LS_VERDICT_DESCRIBE, 0, 1, 0, COUNT,
             "rank 0, round 1: send of elements 0 to 255: its peer is rank 1, and the world has "
@@ -408,7 +399,6 @@ START_TEST(steps_that_mean_nothing_are_refused)
     refused(unknown_buffer, 2, LS_VERDICT_DESCRIBE, 0, 0, 0, 1,
             "rank 0, round 0: send of element 0 of an unknown buffer: there is no buffer 7");
 }
-END_TEST
 
 // ---- Scratch ----
 
@@ -437,33 +427,12 @@ static int32_t reduces_into_scratch(const struct ls_collective_call *call,
     return LS_OK;
 }
 
-START_TEST(scratch_that_nobody_has_written_is_not_read)
+TEST(scratch_that_nobody_has_written_is_not_read)
 {
     refused(reads_scratch, 3, LS_VERDICT_UNDEFINED, 2, 2, 40, 10,
             "rank 2, round 2: reads elements 40 to 49 of scratch, which nobody has written");
     refused(reduces_into_scratch, 2, LS_VERDICT_UNDEFINED, 1, 0, 20, 10,
             "rank 1, round 0: reads elements 20 to 29 of scratch, which nobody has written");
 }
-END_TEST
 
-static void add_tests(TCase *test_case)
-{
-    tcase_add_test(test_case, a_star_holds_and_its_rounds_and_bytes_are_counted);
-    tcase_add_test(test_case, a_message_that_one_side_does_not_know_is_refused);
-    tcase_add_test(test_case, a_peer_that_is_one_off_is_refused_where_it_is);
-    tcase_add_test(test_case, a_message_of_two_lengths_is_refused);
-    tcase_add_test(test_case, two_messages_of_a_pair_in_the_wrong_order_are_refused);
-    tcase_add_test(test_case, ranks_that_wait_for_each_other_are_refused);
-    tcase_add_test(test_case, an_element_read_and_written_in_one_round_is_refused);
-    tcase_add_test(test_case, contributions_missing_or_there_twice_are_refused);
-    tcase_add_test(
-        test_case,
-        ranks_that_add_in_different_orders_are_refused_only_where_equal_bits_are_claimed);
-    tcase_add_test(test_case, steps_that_mean_nothing_are_refused);
-    tcase_add_test(test_case, scratch_that_nobody_has_written_is_not_read);
-}
-
-int main(void)
-{
-    return test_main("verify", add_tests, 0);
-}
+TEST_SECONDS(300);

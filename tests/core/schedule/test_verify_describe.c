@@ -49,7 +49,7 @@ static int32_t cuts_without_end(const struct ls_collective_call *call, struct ls
     return LS_OK;
 }
 
-START_TEST(a_schedule_that_does_not_end_is_refused_at_the_limit)
+TEST(a_schedule_that_does_not_end_is_refused_at_the_limit)
 {
     struct ls_verify_case verified = {.operation = LS_ALL_REDUCE,
                                       .world = 2,
@@ -76,7 +76,6 @@ START_TEST(a_schedule_that_does_not_end_is_refused_at_the_limit)
     ck_assert_uint_eq(found.verdict, LS_VERDICT_LIMIT);
     ck_assert_ptr_nonnull(strstr(found.reason, "cuts the buffers"));
 }
-END_TEST
 
 static uint32_t calls;
 
@@ -90,7 +89,7 @@ static int32_t deaf(const struct ls_collective_call *call, struct ls_schedule *s
     return LS_OK;
 }
 
-START_TEST(a_describe_that_goes_on_after_failures_is_left)
+TEST(a_describe_that_goes_on_after_failures_is_left)
 {
     const struct ls_verify_case verified = {.operation = LS_ALL_REDUCE,
                                             .world = 2,
@@ -100,7 +99,6 @@ START_TEST(a_describe_that_goes_on_after_failures_is_left)
     ck_assert_uint_eq(verify_case(deaf, &verified, 1).verdict, LS_VERDICT_LIMIT);
     ck_assert_uint_gt(calls, 1000);
 }
-END_TEST
 
 static int32_t declines(const struct ls_collective_call *call, struct ls_schedule *schedule)
 {
@@ -135,7 +133,7 @@ static int32_t changes_its_mind(const struct ls_collective_call *call, struct ls
     return LS_OK;
 }
 
-START_TEST(what_describe_says_of_a_call_is_judged)
+TEST(what_describe_says_of_a_call_is_judged)
 {
     struct ls_verification found = verify(declines, 3);
     ck_assert_uint_eq(found.verdict, LS_VERDICT_DECLINED);
@@ -149,7 +147,6 @@ START_TEST(what_describe_says_of_a_call_is_judged)
     refused(changes_its_mind, 3, LS_VERDICT_DESCRIBE, 0, 0, 0, 0,
             "rank 0, round 0: describes another schedule when it is asked a second time");
 }
-END_TEST
 
 // ---- The other operations ----
 
@@ -200,7 +197,7 @@ static int32_t other_parts(const struct ls_collective_call *call, struct ls_sche
     return parts(&other, schedule);
 }
 
-START_TEST(each_operation_is_held_to_its_own_result)
+TEST(each_operation_is_held_to_its_own_result)
 {
     static const char *const reasons[] = {
         [LS_REDUCE_SCATTER] = "rank 0, in the end: elements 0 to 127 lack what rank 1 had",
@@ -226,7 +223,6 @@ START_TEST(each_operation_is_held_to_its_own_result)
         ck_assert_str_eq(found.reason, reasons[operation]);
     }
 }
-END_TEST
 
 // ---- Words ----
 
@@ -280,23 +276,21 @@ static int32_t own_order(const struct ls_collective_call *call, struct ls_schedu
     return LS_OK;
 }
 
-START_TEST(one_element_lacks)
+TEST(one_element_lacks)
 {
     refused(lacks_one, 3, LS_VERDICT_RESULT, 0, 2, 0, 1,
             "rank 0, in the end: element 0 lacks what rank 2 had");
 }
-END_TEST
 
-START_TEST(out_of_bounds_is_shown_by_elements)
+TEST(out_of_bounds_is_shown_by_elements)
 {
     refused(empty_and_outside, 2, LS_VERDICT_DESCRIBE, 1, 3, COUNT, 1,
             "rank 1, round 3: send of element 256: element 256 lies outside the buffer, which has "
             "256");
     ck_assert_uint_eq(verify(empty_outside, 2).verdict, LS_VERDICT_HOLDS);
 }
-END_TEST
 
-START_TEST(an_order_that_is_cut_says_so)
+TEST(an_order_that_is_cut_says_so)
 {
     struct ls_verify_case verified = {
         .operation = LS_ALL_REDUCE, .world = 3, .count = 1, .element_bytes = 4};
@@ -311,9 +305,8 @@ START_TEST(an_order_that_is_cut_says_so)
     ck_assert_ptr_nonnull(strstr(found.reason, "... here, "));
     ck_assert_str_eq(found.reason + strlen(found.reason) - strlen("... there"), "... there");
 }
-END_TEST
 
-START_TEST(a_case_that_is_none_is_refused)
+TEST(a_case_that_is_none_is_refused)
 {
     const struct ls_collective_interface interface = {.struct_size = sizeof(interface),
                                                       .operations = 1u << LS_ALL_REDUCE,
@@ -334,21 +327,5 @@ START_TEST(a_case_that_is_none_is_refused)
         ck_assert_int_eq(ls_verify_schedule(&interface, NULL, &bad[i], &found), LS_USAGE);
     ls_log_set_writer(NULL, NULL);
 }
-END_TEST
 
-static void add_tests(TCase *test_case)
-{
-    tcase_add_test(test_case, a_schedule_that_does_not_end_is_refused_at_the_limit);
-    tcase_add_test(test_case, a_describe_that_goes_on_after_failures_is_left);
-    tcase_add_test(test_case, what_describe_says_of_a_call_is_judged);
-    tcase_add_test(test_case, each_operation_is_held_to_its_own_result);
-    tcase_add_test(test_case, one_element_lacks);
-    tcase_add_test(test_case, out_of_bounds_is_shown_by_elements);
-    tcase_add_test(test_case, an_order_that_is_cut_says_so);
-    tcase_add_test(test_case, a_case_that_is_none_is_refused);
-}
-
-int main(void)
-{
-    return test_main("verify_describe", add_tests, 0);
-}
+TEST_SECONDS(300);

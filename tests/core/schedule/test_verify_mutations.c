@@ -36,7 +36,7 @@ static int is_rooted(uint32_t operation)
     return operation == LS_BROADCAST || operation == LS_REDUCE;
 }
 
-START_TEST(a_shipped_collective_holds_in_every_world)
+TABLE_TEST(a_shipped_collective_holds_in_every_world, shipped)
 {
     const struct ls_plugin *plugin = open_shipped(shipped[_i]);
     if (!plugin)
@@ -68,7 +68,6 @@ START_TEST(a_shipped_collective_holds_in_every_world)
     }
     ck_assert_uint_ge(held, 6 * 7 * 20);
 }
-END_TEST
 
 // ---- Mutants ----
 
@@ -539,7 +538,7 @@ static uint32_t judge_mutant(struct test_collective *collective, uint32_t determ
     return verdict;
 }
 
-START_TEST(the_executor_confirms_what_is_said_of_mutants)
+TABLE_TEST(the_executor_confirms_what_is_said_of_mutants, shipped)
 {
     const struct ls_plugin *plugin = open_shipped(shipped[_i]);
     if (!plugin)
@@ -589,16 +588,10 @@ START_TEST(the_executor_confirms_what_is_said_of_mutants)
     ck_assert_uint_gt(verdicts[LS_VERDICT_RESULT], MUTANTS / 50);
     ck_assert_uint_gt(verdicts[LS_VERDICT_MATCH], MUTANTS / 50);
 }
-END_TEST
 
-static void add_tests(TCase *test_case)
-{
-    const int count = sizeof(shipped) / sizeof(shipped[0]);
-    tcase_add_loop_test(test_case, a_shipped_collective_holds_in_every_world, 0, count);
-    tcase_add_loop_test(test_case, the_executor_confirms_what_is_said_of_mutants, 0, count);
-}
+TEST_SECONDS(300);
 
 int main(void)
 {
-    return test_main("verify-mutations", add_tests, 1);
+    return test_plugin_open("transport-local") ? test_suite_run("verify-mutations") : TEST_SKIPPED;
 }

@@ -216,7 +216,7 @@ static void assert_same(const struct outcome *a, const struct outcome *b)
 
 // ---- Late sums ----
 
-START_TEST(sums_come_in_order_and_two_steps_late_but_for_the_first)
+LOOP_TEST(sums_come_in_order_and_two_steps_late_but_for_the_first, 0, 2)
 {
     struct setting setting = ordinary;
     struct outcome outcome;
@@ -227,9 +227,8 @@ START_TEST(sums_come_in_order_and_two_steps_late_but_for_the_first)
     for (uint64_t step = 2; step <= STEPS; step++)
         ck_assert_uint_eq(outcome.known[step], step + 2 <= STEPS ? step + 2 : 0);
 }
-END_TEST
 
-START_TEST(a_strategy_that_is_not_capturable_gets_its_sums_at_once)
+TEST(a_strategy_that_is_not_capturable_gets_its_sums_at_once)
 {
     struct setting setting = ordinary;
     struct outcome late, outcome;
@@ -240,9 +239,8 @@ START_TEST(a_strategy_that_is_not_capturable_gets_its_sums_at_once)
         ck_assert_uint_eq(outcome.known[step], step);
     assert_same(&outcome, &late);
 }
-END_TEST
 
-START_TEST(losses_are_those_of_the_reference_device)
+TEST(losses_are_those_of_the_reference_device)
 {
     struct setting setting = ordinary;
     struct outcome wanted, got;
@@ -258,9 +256,8 @@ START_TEST(losses_are_those_of_the_reference_device)
     for (int i = 0; i < LS_SUMS; i++)
         ck_assert_double_eq_tol(got.evaluated[i], wanted.evaluated[i], 30 * ROUNDING);
 }
-END_TEST
 
-START_TEST(a_wish_to_stop_is_known_two_steps_later)
+TEST(a_wish_to_stop_is_known_two_steps_later)
 {
     struct setting setting = ordinary;
     struct outcome outcome;
@@ -269,11 +266,10 @@ START_TEST(a_wish_to_stop_is_known_two_steps_later)
     ck_assert_uint_eq(outcome.stopped, 4);
     ck_assert_uint_eq(outcome.known[4], 6);
 }
-END_TEST
 
 // ---- Recordings ----
 
-START_TEST(recorded_steps_have_the_same_bits)
+LOOP_TEST(recorded_steps_have_the_same_bits, 0, 4)
 {
     static const struct {
         bool several_sizes, evaluation;
@@ -294,9 +290,8 @@ START_TEST(recorded_steps_have_the_same_bits)
         assert_same(&got, &wanted);
     }
 }
-END_TEST
 
-START_TEST(a_step_that_is_recorded_whole_is_handed_over_in_one)
+TEST(a_step_that_is_recorded_whole_is_handed_over_in_one)
 {
     struct setting setting = ordinary;
     struct outcome outcome;
@@ -318,10 +313,9 @@ START_TEST(a_step_that_is_recorded_whole_is_handed_over_in_one)
     ck_assert_uint_eq(outcome.replays, 0);
     ck_assert_uint_gt(outcome.kernels, 20);
 }
-END_TEST
 
 // A recording ends where a bucket is complete: there the strategy may do what it likes. Each update is one, too.
-START_TEST(other_steps_are_recorded_between_the_hooks)
+TEST(other_steps_are_recorded_between_the_hooks)
 {
     struct setting setting = ordinary;
     struct outcome outcome;
@@ -347,11 +341,10 @@ START_TEST(other_steps_are_recorded_between_the_hooks)
     snprintf(text, sizeof(text), "recorded in %u parts", parts);
     ck_assert_str_eq(outcome.recording, text);
 }
-END_TEST
 
 // ---- A loss that is not finite ----
 
-START_TEST(a_loss_that_is_not_finite_is_followed_by_no_update)
+LOOP_TEST(a_loss_that_is_not_finite_is_followed_by_no_update, 0, 4)
 {
     struct setting setting = ordinary;
     struct outcome before, outcome;
@@ -370,9 +363,8 @@ START_TEST(a_loss_that_is_not_finite_is_followed_by_no_update)
                                                      : "not finite is in 'input'") != NULL,
                   "%s", message);
 }
-END_TEST
 
-START_TEST(a_parameter_that_is_not_finite_is_named_however_late)
+TEST(a_parameter_that_is_not_finite_is_named_however_late)
 {
     struct setting setting = ordinary;
     struct test_device *device = test_device("cuda");
@@ -396,23 +388,5 @@ START_TEST(a_parameter_that_is_not_finite_is_named_however_late)
     cluster = NULL;
     ls_replica_destroy(replica);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("late sums and recorded steps");
-    TCase *late = tcase_create("late");
-    tcase_add_checked_fixture(late, set_up, tear_down);
-    tcase_set_timeout(late, 60);
-    tcase_add_loop_test(late, sums_come_in_order_and_two_steps_late_but_for_the_first, 0, 2);
-    tcase_add_test(late, a_strategy_that_is_not_capturable_gets_its_sums_at_once);
-    tcase_add_test(late, losses_are_those_of_the_reference_device);
-    tcase_add_test(late, a_wish_to_stop_is_known_two_steps_later);
-    tcase_add_loop_test(late, recorded_steps_have_the_same_bits, 0, 4);
-    tcase_add_test(late, a_step_that_is_recorded_whole_is_handed_over_in_one);
-    tcase_add_test(late, other_steps_are_recorded_between_the_hooks);
-    tcase_add_loop_test(late, a_loss_that_is_not_finite_is_followed_by_no_update, 0, 4);
-    tcase_add_test(late, a_parameter_that_is_not_finite_is_named_however_late);
-    suite_add_tcase(suite, late);
-    return test_suite_run(suite);
-}
+TEST_FIXTURE(set_up, tear_down);

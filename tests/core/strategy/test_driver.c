@@ -271,7 +271,7 @@ static uint64_t hash_of(struct ls_replica *replica)
 
 // ---- Hooks ----
 
-START_TEST(hooks_come_in_the_order_of_the_plan)
+LOOP_TEST(hooks_come_in_the_order_of_the_plan, 1, 4)
 {
     struct job job;
     start(&job, (uint32_t)_i);
@@ -296,9 +296,8 @@ START_TEST(hooks_come_in_the_order_of_the_plan)
     finish(&job);
     ck_assert_uint_eq(fake.closed, 1);
 }
-END_TEST
 
-START_TEST(an_empty_share_calls_the_same_hooks)
+TEST(an_empty_share_calls_the_same_hooks)
 {
     struct job job;
     start(&job, 2);
@@ -310,9 +309,8 @@ START_TEST(an_empty_share_calls_the_same_hooks)
     ck_assert_uint_eq(hash_of(job.replicas[0]), hash_of(job.replicas[1]));
     finish(&job);
 }
-END_TEST
 
-START_TEST(hooks_that_are_optional_may_be_missing)
+TEST(hooks_that_are_optional_may_be_missing)
 {
     struct job job;
     interface.begin_step = NULL;
@@ -323,7 +321,6 @@ START_TEST(hooks_that_are_optional_may_be_missing)
     ck_assert_int_eq(fake.events[0][0], 100 * READY);
     finish(&job);
 }
-END_TEST
 
 static int32_t note_gradients(struct ls_strategy *strategy, uint32_t replica, uint32_t bucket)
 {
@@ -335,7 +332,7 @@ static int32_t note_gradients(struct ls_strategy *strategy, uint32_t replica, ui
     return fake_ready(strategy, replica, bucket);
 }
 
-START_TEST(a_bucket_is_ready_when_its_gradients_are_final)
+TEST(a_bucket_is_ready_when_its_gradients_are_final)
 {
     struct job job;
     interface.gradient_ready = note_gradients;
@@ -349,7 +346,6 @@ START_TEST(a_bucket_is_ready_when_its_gradients_are_final)
     free(fake.gradients);
     finish(&job);
 }
-END_TEST
 
 // ---- Communication between kernels ----
 
@@ -378,7 +374,7 @@ static int32_t ready_between(struct ls_strategy *strategy, uint32_t replica, uin
     return status;
 }
 
-START_TEST(communication_moves_on_between_kernels)
+TEST(communication_moves_on_between_kernels)
 {
     struct job job;
     memset(&job, 0, sizeof(job));
@@ -396,10 +392,9 @@ START_TEST(communication_moves_on_between_kernels)
     ck_assert_uint_gt(counted.asked, 0);
     finish(&job);
 }
-END_TEST
 
 // Also that of an empty share.
-START_TEST(a_hook_that_fails_ends_the_step)
+TEST(a_hook_that_fails_ends_the_step)
 {
     for (uint64_t examples = 0; examples <= 6; examples += 6) {
         struct job job;
@@ -413,10 +408,9 @@ START_TEST(a_hook_that_fails_ends_the_step)
         finish(&job);
     }
 }
-END_TEST
 
 // The others wait for that replica in the reduction, which has a deadline that no test lives to see.
-START_TEST(a_hook_that_fails_on_one_replica_ends_all)
+TEST(a_hook_that_fails_on_one_replica_ends_all)
 {
     static const int32_t failing[] = {100 * BEGIN, 100 * READY, 100 * READY + 1, 100 * READY + 2,
                                       100 * END};
@@ -437,11 +431,10 @@ START_TEST(a_hook_that_fails_on_one_replica_ends_all)
             finish(&job);
         }
 }
-END_TEST
 
 // ---- The host table ----
 
-START_TEST(replicas_make_the_update_of_one)
+LOOP_TEST(replicas_make_the_update_of_one, 2, 4)
 {
     struct job one, many;
     start(&one, 1);
@@ -471,7 +464,6 @@ START_TEST(replicas_make_the_update_of_one)
     finish(&many);
     finish(&one);
 }
-END_TEST
 
 // ---- Logical shards ----
 
@@ -493,7 +485,7 @@ static void start_shards(struct job *job, uint32_t world)
     start_with(job, options);
 }
 
-START_TEST(logical_shards_give_the_bits_of_one_replica)
+TEST(logical_shards_give_the_bits_of_one_replica)
 {
     struct job one, three;
     start_shards(&one, 1);
@@ -511,7 +503,6 @@ START_TEST(logical_shards_give_the_bits_of_one_replica)
     finish(&three);
     finish(&one);
 }
-END_TEST
 
 static int32_t add_alone(struct ls_strategy *strategy, uint32_t replica, uint32_t bucket)
 {
@@ -524,7 +515,7 @@ static int32_t end_alone(struct ls_strategy *strategy, uint32_t replica)
     return strategy->host->step->check_step(strategy->host, replica);
 }
 
-START_TEST(a_strategy_that_adds_gradients_in_a_way_of_its_own_is_refused)
+TEST(a_strategy_that_adds_gradients_in_a_way_of_its_own_is_refused)
 {
     struct job job;
     interface.gradient_ready = add_alone;
@@ -535,9 +526,8 @@ START_TEST(a_strategy_that_adds_gradients_in_a_way_of_its_own_is_refused)
     ck_assert_ptr_nonnull(strstr(message, "adds gradients in a way of its own"));
     finish(&job);
 }
-END_TEST
 
-START_TEST(replicas_that_step_by_themselves_have_no_logical_shards)
+TEST(replicas_that_step_by_themselves_have_no_logical_shards)
 {
     struct job job = {0};
     interface.traits.divisor = LS_DIVISOR_OWN;
@@ -549,9 +539,8 @@ START_TEST(replicas_that_step_by_themselves_have_no_logical_shards)
     ck_assert_ptr_nonnull(strstr(message, "steps of their own"));
     finish(&job);
 }
-END_TEST
 
-START_TEST(logical_shards_need_norms_of_whole_variables)
+TEST(logical_shards_need_norms_of_whole_variables)
 {
     struct job job = {0};
     struct ls_optimizer clipped = test_optimizer("sgd:global_clipnorm=1");
@@ -566,9 +555,8 @@ START_TEST(logical_shards_need_norms_of_whole_variables)
     ck_assert_ptr_nonnull(strstr(message, "whole variables"));
     finish(&job);
 }
-END_TEST
 
-START_TEST(broadcast_makes_parameters_those_of_the_root)
+TEST(broadcast_makes_parameters_those_of_the_root)
 {
     struct job job;
     start(&job, 3);
@@ -585,9 +573,8 @@ START_TEST(broadcast_makes_parameters_those_of_the_root)
         ck_assert_uint_eq(hash_of(job.replicas[rank]), truth);
     finish(&job);
 }
-END_TEST
 
-START_TEST(one_rank_that_asks_to_stop_is_heard_by_all)
+LOOP_TEST(one_rank_that_asks_to_stop_is_heard_by_all, 0, 3)
 {
     struct job job;
     start(&job, 3);
@@ -601,9 +588,8 @@ START_TEST(one_rank_that_asks_to_stop_is_heard_by_all)
         ck_assert(!job.results[rank].stop);
     finish(&job);
 }
-END_TEST
 
-START_TEST(a_loss_that_is_not_finite_updates_nothing_and_is_said_once)
+LOOP_TEST(a_loss_that_is_not_finite_updates_nothing_and_is_said_once, 0, 3)
 {
     const uint32_t guilty = (uint32_t)_i;
     struct job job;
@@ -629,9 +615,8 @@ START_TEST(a_loss_that_is_not_finite_updates_nothing_and_is_said_once)
     }
     finish(&job);
 }
-END_TEST
 
-START_TEST(a_parameter_that_is_not_finite_is_named)
+TEST(a_parameter_that_is_not_finite_is_named)
 {
     struct job job;
     start(&job, 2);
@@ -645,9 +630,8 @@ START_TEST(a_parameter_that_is_not_finite_is_named)
     ck_assert_ptr_nonnull(strstr(message, "'conv2d_1/bias' of replica 1"));
     finish(&job);
 }
-END_TEST
 
-START_TEST(what_no_replica_can_name_is_said_once_too)
+LOOP_TEST(what_no_replica_can_name_is_said_once_too, 0, 2)
 {
     struct job job;
     start(&job, 2);
@@ -660,9 +644,8 @@ START_TEST(what_no_replica_can_name_is_said_once_too)
     ck_assert_ptr_nonnull(strstr(message, "not finite"));
     finish(&job);
 }
-END_TEST
 
-START_TEST(a_failure_of_another_kind_needs_no_explanation)
+TEST(a_failure_of_another_kind_needs_no_explanation)
 {
     struct job job;
     start(&job, 2);
@@ -672,9 +655,8 @@ START_TEST(a_failure_of_another_kind_needs_no_explanation)
     ck_assert_uint_eq(errors, 0);
     finish(&job);
 }
-END_TEST
 
-START_TEST(gradients_are_divided_as_the_strategy_says)
+TEST(gradients_are_divided_as_the_strategy_says)
 {
     struct job global, own;
     start(&global, 1);
@@ -697,9 +679,8 @@ START_TEST(gradients_are_divided_as_the_strategy_says)
     finish(&own);
     finish(&global);
 }
-END_TEST
 
-START_TEST(what_does_not_exist_is_refused)
+TEST(what_does_not_exist_is_refused)
 {
     struct job job;
     start(&job, 2);
@@ -720,9 +701,8 @@ START_TEST(what_does_not_exist_is_refused)
     ck_assert_uint_eq(ls_driver_bytes_per_step(job.driver), 0);
     finish(&job);
 }
-END_TEST
 
-START_TEST(bytes_of_a_step_are_those_of_all_buckets)
+TEST(bytes_of_a_step_are_those_of_all_buckets)
 {
     struct job job;
     start(&job, 2);
@@ -733,11 +713,10 @@ START_TEST(bytes_of_a_step_are_those_of_all_buckets)
     ck_assert_uint_le(ls_driver_bytes_per_step(job.driver), all + 64);
     finish(&job);
 }
-END_TEST
 
 // ---- Opening ----
 
-START_TEST(more_replicas_than_the_strategy_takes_are_refused)
+TEST(more_replicas_than_the_strategy_takes_are_refused)
 {
     struct job job = {0};
     interface.maximum_replicas = 1;
@@ -750,9 +729,8 @@ START_TEST(more_replicas_than_the_strategy_takes_are_refused)
     finish(&job);
     ls_driver_close(NULL);
 }
-END_TEST
 
-START_TEST(a_strategy_that_needs_a_collective_must_have_one)
+TEST(a_strategy_that_needs_a_collective_must_have_one)
 {
     struct job job = {0};
     interface.needs_collective = 1;
@@ -763,9 +741,8 @@ START_TEST(a_strategy_that_needs_a_collective_must_have_one)
     ck_assert_ptr_nonnull(strstr(message, "needs a collective"));
     finish(&job);
 }
-END_TEST
 
-START_TEST(replicas_of_different_layouts_are_refused)
+TEST(replicas_of_different_layouts_are_refused)
 {
     struct job job = {0};
     struct ls_graph *other = harness_mixed();
@@ -777,7 +754,6 @@ START_TEST(replicas_of_different_layouts_are_refused)
     finish(&job);
     ls_graph_destroy(other);
 }
-END_TEST
 
 static int32_t refuse_open(const struct ls_strategy_host *host, struct ls_strategy *strategy)
 {
@@ -785,7 +761,7 @@ static int32_t refuse_open(const struct ls_strategy_host *host, struct ls_strate
     return LS_UNAVAILABLE;
 }
 
-START_TEST(a_strategy_that_does_not_open_leaves_nothing_behind)
+TEST(a_strategy_that_does_not_open_leaves_nothing_behind)
 {
     struct job job = {0};
     interface.open = refuse_open;
@@ -797,42 +773,13 @@ START_TEST(a_strategy_that_does_not_open_leaves_nothing_behind)
     ck_assert_uint_eq(fake.closed, 0);
     finish(&job);
 }
-END_TEST
+
+TEST_FIXTURE(set_up, tear_down);
 
 int main(void)
 {
-    Suite *suite = suite_create("core/strategy/driver");
-    TCase *cases = tcase_create("driver");
     if (!test_plugin_open("device-reference") || !test_plugin_open("collective-ring") ||
         !test_plugin_open("transport-local"))
         return TEST_SKIPPED;
-    tcase_set_timeout(cases, 60);
-    tcase_add_checked_fixture(cases, set_up, tear_down);
-    tcase_add_loop_test(cases, hooks_come_in_the_order_of_the_plan, 1, 4);
-    tcase_add_test(cases, an_empty_share_calls_the_same_hooks);
-    tcase_add_test(cases, hooks_that_are_optional_may_be_missing);
-    tcase_add_test(cases, a_bucket_is_ready_when_its_gradients_are_final);
-    tcase_add_test(cases, communication_moves_on_between_kernels);
-    tcase_add_test(cases, a_hook_that_fails_ends_the_step);
-    tcase_add_test(cases, a_hook_that_fails_on_one_replica_ends_all);
-    tcase_add_loop_test(cases, replicas_make_the_update_of_one, 2, 4);
-    tcase_add_test(cases, logical_shards_give_the_bits_of_one_replica);
-    tcase_add_test(cases, a_strategy_that_adds_gradients_in_a_way_of_its_own_is_refused);
-    tcase_add_test(cases, replicas_that_step_by_themselves_have_no_logical_shards);
-    tcase_add_test(cases, logical_shards_need_norms_of_whole_variables);
-    tcase_add_test(cases, broadcast_makes_parameters_those_of_the_root);
-    tcase_add_loop_test(cases, one_rank_that_asks_to_stop_is_heard_by_all, 0, 3);
-    tcase_add_loop_test(cases, a_loss_that_is_not_finite_updates_nothing_and_is_said_once, 0, 3);
-    tcase_add_test(cases, a_parameter_that_is_not_finite_is_named);
-    tcase_add_loop_test(cases, what_no_replica_can_name_is_said_once_too, 0, 2);
-    tcase_add_test(cases, a_failure_of_another_kind_needs_no_explanation);
-    tcase_add_test(cases, gradients_are_divided_as_the_strategy_says);
-    tcase_add_test(cases, what_does_not_exist_is_refused);
-    tcase_add_test(cases, bytes_of_a_step_are_those_of_all_buckets);
-    tcase_add_test(cases, more_replicas_than_the_strategy_takes_are_refused);
-    tcase_add_test(cases, a_strategy_that_needs_a_collective_must_have_one);
-    tcase_add_test(cases, replicas_of_different_layouts_are_refused);
-    tcase_add_test(cases, a_strategy_that_does_not_open_leaves_nothing_behind);
-    suite_add_tcase(suite, cases);
-    return test_suite_run(suite);
+    return test_suite_run("core/strategy/driver");
 }

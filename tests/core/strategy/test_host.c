@@ -185,7 +185,7 @@ static const struct {
     {1, true, false},  {2, true, false},  {3, true, false},  {3, false, true},  {4, true, true},
 };
 
-START_TEST(central_storage_makes_the_update_of_one_device)
+TABLE_TEST(central_storage_makes_the_update_of_one_device, settings)
 {
     const uint32_t world = settings[_i].world;
     struct job one, many;
@@ -226,10 +226,9 @@ START_TEST(central_storage_makes_the_update_of_one_device)
     finish(&many);
     finish(&one);
 }
-END_TEST
 
 // It would cut the variables among the replicas of each worker, and leave the others' gradients out.
-START_TEST(central_storage_refuses_replicas_of_other_workers)
+TEST(central_storage_refuses_replicas_of_other_workers)
 {
     const struct ls_plugin *plugin = test_plugin_open("strategy-central-storage");
     ck_assert_ptr_nonnull(plugin);
@@ -248,10 +247,9 @@ START_TEST(central_storage_refuses_replicas_of_other_workers)
     ck_assert_ptr_nonnull(strstr(host.message, "has 2 of the 4 replicas"));
     free(state);
 }
-END_TEST
 
 // The order of additions is that of the ranks, whoever comes first.
-START_TEST(central_storage_gives_the_same_bits_each_time)
+TEST(central_storage_gives_the_same_bits_each_time)
 {
     uint64_t hashes[3];
     for (int i = 0; i < 3; i++) {
@@ -266,9 +264,8 @@ START_TEST(central_storage_gives_the_same_bits_each_time)
         finish(&job);
     }
 }
-END_TEST
 
-START_TEST(central_storage_updates_nothing_when_the_loss_is_not_finite)
+LOOP_TEST(central_storage_updates_nothing_when_the_loss_is_not_finite, 0, 2)
 {
     static float poisoned[2 * MOST_ELEMENTS];
     struct job job;
@@ -288,10 +285,9 @@ START_TEST(central_storage_updates_nothing_when_the_loss_is_not_finite)
         ck_assert_uint_eq(hash_of(job.replicas[i]), before);
     finish(&job);
 }
-END_TEST
 
 // Variables that live in stores leave no optimizer state on the replicas.
-START_TEST(a_strategy_says_what_replicas_hold_before_they_have_buffers)
+LOOP_TEST(a_strategy_says_what_replicas_hold_before_they_have_buffers, 0, 3)
 {
     static const struct {
         const char *name;
@@ -330,10 +326,9 @@ START_TEST(a_strategy_says_what_replicas_hold_before_they_have_buffers)
     ck_assert(ls_driver_close(driver));
     finish(&job);
 }
-END_TEST
 
 // What the caller has no optimizer state for is filled from elsewhere, and read back.
-START_TEST(stores_are_filled_and_read_as_flat_buffers)
+LOOP_TEST(stores_are_filled_and_read_as_flat_buffers, 0, 2)
 {
     struct job job;
     ck_assert_int_eq(open_job(&job, 2, _i, opened("strategy-central-storage"), LONG_NS), LS_OK);
@@ -365,9 +360,8 @@ START_TEST(stores_are_filled_and_read_as_flat_buffers)
     free(back);
     finish(&job);
 }
-END_TEST
 
-START_TEST(variables_on_the_host_need_a_device_there)
+TEST(variables_on_the_host_need_a_device_there)
 {
     struct job job;
     ck_assert_int_eq(open_job(&job, 1, true, opened("strategy-central-storage"), LONG_NS), LS_OK);
@@ -380,7 +374,6 @@ START_TEST(variables_on_the_host_need_a_device_there)
     job.driver = NULL;
     finish(&job);
 }
-END_TEST
 
 // ---- A strategy made for each test ----
 
@@ -566,7 +559,7 @@ static int32_t map_what_is_longer(const struct ls_strategy_host *host, uint32_t 
     return LS_ABORTED;
 }
 
-START_TEST(who_maps_what_is_longer_ends_the_run)
+LOOP_TEST(who_maps_what_is_longer_ends_the_run, 0, 2)
 {
     struct job job;
     make();
@@ -575,7 +568,6 @@ START_TEST(who_maps_what_is_longer_ends_the_run)
     ck_assert_int_eq(run_step(&job), LS_FAILED);
     finish(&job);
 }
-END_TEST
 
 static int32_t prepare_a_range(const struct ls_strategy_host *host, uint32_t replica)
 {
@@ -591,7 +583,7 @@ static int32_t prepare_a_range(const struct ls_strategy_host *host, uint32_t rep
 }
 
 // What a step of it sends would be counted only until the step is replayed.
-START_TEST(a_capturable_strategy_has_no_ranges)
+TEST(a_capturable_strategy_has_no_ranges)
 {
     struct job job;
     make();
@@ -603,9 +595,8 @@ START_TEST(a_capturable_strategy_has_no_ranges)
                   message);
     finish(&job);
 }
-END_TEST
 
-START_TEST(an_operation_of_the_device_runs_on_a_range)
+LOOP_TEST(an_operation_of_the_device_runs_on_a_range, 0, 2)
 {
     struct job job;
     make();
@@ -614,9 +605,8 @@ START_TEST(an_operation_of_the_device_runs_on_a_range)
     ck_assert_int_eq(run_step(&job), LS_ABORTED);
     finish(&job);
 }
-END_TEST
 
-START_TEST(memory_is_read_and_written_within_its_bounds)
+LOOP_TEST(memory_is_read_and_written_within_its_bounds, 0, 2)
 {
     struct job job;
     make();
@@ -627,14 +617,13 @@ START_TEST(memory_is_read_and_written_within_its_bounds)
     ck_assert_int_eq(ls_device_in_host_memory(ls_replica_device(job.replicas[0])), !_i);
     finish(&job);
 }
-END_TEST
 
 static int32_t meet_all_but_one(const struct ls_strategy_host *host, uint32_t replica)
 {
     return replica == 1 ? LS_OK : host->threads->barrier(host, replica);
 }
 
-START_TEST(who_does_not_come_to_a_barrier_is_named)
+TEST(who_does_not_come_to_a_barrier_is_named)
 {
     struct job job;
     make();
@@ -645,14 +634,13 @@ START_TEST(who_does_not_come_to_a_barrier_is_named)
     ck_assert_msg(strstr(message, "for replica 1,") != NULL, "%s", message);
     finish(&job);
 }
-END_TEST
 
 static int32_t meet_or_fail(const struct ls_strategy_host *host, uint32_t replica)
 {
     return replica == 1 ? LS_UNAVAILABLE : host->threads->barrier(host, replica);
 }
 
-START_TEST(a_failure_ends_a_barrier)
+TEST(a_failure_ends_a_barrier)
 {
     struct job job;
     make();
@@ -664,7 +652,6 @@ START_TEST(a_failure_ends_a_barrier)
     ck_assert_int_eq(run_step(&job), LS_ABORTED); // and so does what comes later
     finish(&job);
 }
-END_TEST
 
 static struct ls_strategy_thread *thread;
 static atomic_bool go;
@@ -700,7 +687,7 @@ static int32_t meet_while_it_fails(const struct ls_strategy_host *host, uint32_t
     return host->threads->barrier(host, 0);
 }
 
-START_TEST(a_thread_that_fails_ends_the_run_with_its_status)
+TEST(a_thread_that_fails_ends_the_run_with_its_status)
 {
     struct job job;
     make();
@@ -712,7 +699,6 @@ START_TEST(a_thread_that_fails_ends_the_run_with_its_status)
     ck_assert_int_eq(run_step(&job), LS_BAD_INPUT);
     finish(&job);
 }
-END_TEST
 
 static struct ls_transport *endpoints[MOST];
 
@@ -734,7 +720,7 @@ static int32_t use_endpoints(const struct ls_strategy_host *host, uint32_t repli
     return host->threads->barrier(host, replica);
 }
 
-START_TEST(endpoints_are_those_of_ranks_and_servers)
+TEST(endpoints_are_those_of_ranks_and_servers)
 {
     struct job job;
     make();
@@ -750,7 +736,6 @@ START_TEST(endpoints_are_those_of_ranks_and_servers)
     ck_assert_int_eq(step(&job, 0), LS_ABORTED);
     finish(&job);
 }
-END_TEST
 
 // A transport whose endpoints are only closed once the run was aborted.
 static struct ls_transport_interface slow_transport;
@@ -793,7 +778,7 @@ static int32_t close_slowly(const struct ls_strategy_host *host, uint32_t replic
     return LS_ABORTED;
 }
 
-START_TEST(an_abort_does_not_wait_for_an_endpoint_that_is_being_closed)
+TEST(an_abort_does_not_wait_for_an_endpoint_that_is_being_closed)
 {
     struct job job;
     struct ls_plugin transport = *opened("transport-local");
@@ -816,9 +801,8 @@ START_TEST(an_abort_does_not_wait_for_an_endpoint_that_is_being_closed)
     ck_assert(!atomic_load(&closed_before_abort));
     finish(&job);
 }
-END_TEST
 
-START_TEST(facts_are_taken_when_asked_for)
+TEST(facts_are_taken_when_asked_for)
 {
     struct job job;
     make();
@@ -838,9 +822,8 @@ START_TEST(facts_are_taken_when_asked_for)
     ck_assert_ptr_nonnull(strstr(message, "outside of report_metrics"));
     finish(&job);
 }
-END_TEST
 
-START_TEST(traits_of_the_instance_count)
+TEST(traits_of_the_instance_count)
 {
     struct job job;
     make();
@@ -857,36 +840,13 @@ START_TEST(traits_of_the_instance_count)
     job.driver = NULL;
     finish(&job);
 }
-END_TEST
+
+TEST_FIXTURE(set_up, tear_down);
 
 int main(void)
 {
-    Suite *suite = suite_create("core/strategy/host");
-    TCase *cases = tcase_create("host");
     if (!test_plugin_open("device-reference") || !test_plugin_open("strategy-central-storage") ||
         !test_plugin_open("transport-local"))
         return TEST_SKIPPED;
-    tcase_set_timeout(cases, 60);
-    tcase_add_checked_fixture(cases, set_up, tear_down);
-    tcase_add_loop_test(cases, central_storage_makes_the_update_of_one_device, 0,
-                        sizeof(settings) / sizeof(settings[0]));
-    tcase_add_test(cases, central_storage_refuses_replicas_of_other_workers);
-    tcase_add_test(cases, central_storage_gives_the_same_bits_each_time);
-    tcase_add_loop_test(cases, central_storage_updates_nothing_when_the_loss_is_not_finite, 0, 2);
-    tcase_add_loop_test(cases, a_strategy_says_what_replicas_hold_before_they_have_buffers, 0, 3);
-    tcase_add_loop_test(cases, stores_are_filled_and_read_as_flat_buffers, 0, 2);
-    tcase_add_test(cases, variables_on_the_host_need_a_device_there);
-    tcase_add_loop_test(cases, memory_is_read_and_written_within_its_bounds, 0, 2);
-    tcase_add_loop_test(cases, an_operation_of_the_device_runs_on_a_range, 0, 2);
-    tcase_add_loop_test(cases, who_maps_what_is_longer_ends_the_run, 0, 2);
-    tcase_add_test(cases, a_capturable_strategy_has_no_ranges);
-    tcase_add_test(cases, who_does_not_come_to_a_barrier_is_named);
-    tcase_add_test(cases, a_failure_ends_a_barrier);
-    tcase_add_test(cases, a_thread_that_fails_ends_the_run_with_its_status);
-    tcase_add_test(cases, endpoints_are_those_of_ranks_and_servers);
-    tcase_add_test(cases, an_abort_does_not_wait_for_an_endpoint_that_is_being_closed);
-    tcase_add_test(cases, facts_are_taken_when_asked_for);
-    tcase_add_test(cases, traits_of_the_instance_count);
-    suite_add_tcase(suite, cases);
-    return test_suite_run(suite);
+    return test_suite_run("core/strategy/host");
 }

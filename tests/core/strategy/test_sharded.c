@@ -244,7 +244,7 @@ static void expect_same_steps(struct job *mirrored, struct job *sharded)
 static const char *const stages[] = {"1", "2", "3"};
 #define STAGES 3
 
-START_TEST(parts_give_what_mirrored_gives)
+LOOP_TEST(parts_give_what_mirrored_gives, 0, 2 * MOST * STAGES)
 {
     const uint32_t world = (uint32_t)_i / 2 % MOST + 1;
     struct job mirrored, sharded;
@@ -269,7 +269,6 @@ START_TEST(parts_give_what_mirrored_gives)
     finish(&sharded);
     finish(&mirrored);
 }
-END_TEST
 
 static struct ls_graph *residual(void)
 {
@@ -307,7 +306,7 @@ static struct ls_graph *tied_frozen(void)
 }
 
 // Layers beside each other, a variable of several layers, blocks of a share, and a share of nothing.
-START_TEST(parts_of_any_graph_and_share)
+LOOP_TEST(parts_of_any_graph_and_share, 0, 10 * STAGES)
 {
     struct ls_graph *(*const graphs[])(void) = {harness_cnn, harness_mixed, residual, tied,
                                                 tied_frozen};
@@ -327,10 +326,9 @@ START_TEST(parts_of_any_graph_and_share)
     finish(&sharded);
     finish(&mirrored);
 }
-END_TEST
 
 // Reduce-scatters of gradients send halves, all-gathers of parameters do not, and neither does bucket 0 with the sums.
-START_TEST(gradients_travel_in_16_bits_under_sharded)
+LOOP_TEST(gradients_travel_in_16_bits_under_sharded, 0, 2)
 {
     struct job whole, halves;
     uint64_t hashes[3];
@@ -362,7 +360,6 @@ START_TEST(gradients_travel_in_16_bits_under_sharded)
     finish(&halves);
     finish(&whole);
 }
-END_TEST
 
 static void set_up(void)
 {
@@ -376,17 +373,11 @@ static void tear_down(void)
     ls_graph_destroy(graph);
 }
 
+TEST_FIXTURE(set_up, tear_down);
+
 int main(void)
 {
     if (!test_plugin_open("device-reference") || !test_plugin_open("strategy-sharded"))
         return TEST_SKIPPED;
-    Suite *suite = suite_create("core/strategy/sharded");
-    TCase *cases = tcase_create("sharded");
-    tcase_set_timeout(cases, 60);
-    tcase_add_checked_fixture(cases, set_up, tear_down);
-    tcase_add_loop_test(cases, parts_give_what_mirrored_gives, 0, 2 * MOST * STAGES);
-    tcase_add_loop_test(cases, parts_of_any_graph_and_share, 0, 10 * STAGES);
-    tcase_add_loop_test(cases, gradients_travel_in_16_bits_under_sharded, 0, 2);
-    suite_add_tcase(suite, cases);
-    return test_suite_run(suite);
+    return test_suite_run("core/strategy/sharded");
 }

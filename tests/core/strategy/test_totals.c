@@ -273,7 +273,7 @@ static void check_team(const struct test_device *device, const struct ls_graph *
 }
 
 // Loss, gradients and contributions to moving statistics; `uses` of one layer, each with statistics of its own.
-START_TEST(shares_of_several_replicas_add_up_to_the_batch_on_one)
+LOOP_TEST(shares_of_several_replicas_add_up_to_the_batch_on_one, 0, 4)
 {
     const struct test_device *device = test_device(devices[_i % 2]);
     const struct harness_moving kind = {.momentum = 0.75, .uses = 1 + (uint32_t)_i / 2};
@@ -293,7 +293,6 @@ START_TEST(shares_of_several_replicas_add_up_to_the_batch_on_one)
     ls_graph_destroy(own);
     ls_graph_destroy(synchronized);
 }
-END_TEST
 
 // The loss of the batch, with element `element` of parameter `index` at `value` on all replicas.
 static double loss_with(struct team *team, uint32_t index, size_t element, float value)
@@ -347,7 +346,7 @@ static void check_gradient(struct team *team, uint32_t index)
 }
 
 // Over uneven and empty shares, so through the statistics of what other replicas have.
-START_TEST(gradients_are_differences_of_the_loss_of_the_batch)
+TEST(gradients_are_differences_of_the_loss_of_the_batch)
 {
     struct ls_graph *graph =
         harness_moving(&(struct harness_moving){.momentum = 0.75, .synchronized = true, .uses = 2});
@@ -363,10 +362,9 @@ START_TEST(gradients_are_differences_of_the_loss_of_the_batch)
     stop(&team);
     ls_graph_destroy(graph);
 }
-END_TEST
 
 // So that libraries that want one order of all operations on all ranks get it.
-START_TEST(totals_and_buckets_come_in_one_order_on_all_replicas_also_on_empty_ones)
+LOOP_TEST(totals_and_buckets_come_in_one_order_on_all_replicas_also_on_empty_ones, 0, 2)
 {
     const uint32_t microbatches = 1 + (uint32_t)_i;
     struct ls_graph *graph =
@@ -398,7 +396,6 @@ START_TEST(totals_and_buckets_come_in_one_order_on_all_replicas_also_on_empty_on
     stop(&team);
     ls_graph_destroy(graph);
 }
-END_TEST
 
 #define SUMMED 5 // elements that are looked at, of each total
 
@@ -415,7 +412,7 @@ static void *add_total(void *context)
 }
 
 // With logical shards, of which each replica has one, under whatever collective.
-START_TEST(totals_of_shards_are_added_in_the_order_of_ranks)
+LOOP_TEST(totals_of_shards_are_added_in_the_order_of_ranks, 0, 4)
 {
     static const char *const names[] = {"collective-ring", "collective-tree", "collective-direct",
                                         "collective-halving-doubling"};
@@ -455,7 +452,6 @@ START_TEST(totals_of_shards_are_added_in_the_order_of_ranks)
     stop(&team);
     ls_graph_destroy(graph);
 }
-END_TEST
 
 static void *run_forward(void *context)
 {
@@ -465,7 +461,7 @@ static void *run_forward(void *context)
 }
 
 // The other replica does not come to a total: to that of the forward pass, or of the backward one.
-START_TEST(a_total_that_fails_ends_the_step)
+LOOP_TEST(a_total_that_fails_ends_the_step, 0, 2)
 {
     struct ls_graph *graph =
         harness_moving(&(struct harness_moving){.momentum = 0.75, .synchronized = true});
@@ -487,20 +483,5 @@ START_TEST(a_total_that_fails_ends_the_step)
     stop(&team);
     ls_graph_destroy(graph);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("core/strategy/totals");
-    TCase *tests = tcase_create("totals");
-    tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_set_timeout(tests, 30);
-    tcase_add_loop_test(tests, shares_of_several_replicas_add_up_to_the_batch_on_one, 0, 4);
-    tcase_add_test(tests, gradients_are_differences_of_the_loss_of_the_batch);
-    tcase_add_loop_test(
-        tests, totals_and_buckets_come_in_one_order_on_all_replicas_also_on_empty_ones, 0, 2);
-    tcase_add_loop_test(tests, totals_of_shards_are_added_in_the_order_of_ranks, 0, 4);
-    tcase_add_loop_test(tests, a_total_that_fails_ends_the_step, 0, 2);
-    suite_add_tcase(suite, tests);
-    return test_suite_run(suite);
-}
+TEST_FIXTURE(set_up, tear_down);

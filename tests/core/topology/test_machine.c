@@ -57,7 +57,7 @@ static struct ls_machine_place look(uint32_t place, uint32_t ranks)
     return found;
 }
 
-START_TEST(ranks_are_on_the_nodes_of_their_cores)
+TEST(ranks_are_on_the_nodes_of_their_cores)
 {
     make_tree();
     put("/sys/devices/system/node/node0/cpulist", "0-3,8-11\n");
@@ -81,9 +81,8 @@ START_TEST(ranks_are_on_the_nodes_of_their_cores)
     ck_assert_int_eq(look(0, 1).node, LS_NODE_UNKNOWN);
     remove_tree();
 }
-END_TEST
 
-START_TEST(cards_are_those_of_infiniband_or_interfaces_that_are_up)
+TEST(cards_are_those_of_infiniband_or_interfaces_that_are_up)
 {
     make_tree();
     struct ls_machine_place found = look(0, 1);
@@ -110,7 +109,6 @@ START_TEST(cards_are_those_of_infiniband_or_interfaces_that_are_up)
     ck_assert_int_eq(found.card_nodes[1], 0);
     remove_tree();
 }
-END_TEST
 
 static void check_list(const uint32_t *found, uint32_t count, ...)
 {
@@ -122,7 +120,7 @@ static void check_list(const uint32_t *found, uint32_t count, ...)
     va_end(expected);
 }
 
-START_TEST(ranks_take_the_cards_of_their_node_and_nodes_are_neighbours)
+TEST(ranks_take_the_cards_of_their_node_and_nodes_are_neighbours)
 {
     // Two hosts of four ranks; two cards on node 0 and one on node 1.
     const struct ls_machine_place on[] = {{0, 3, {0, 1, 0}}, {1, 3, {0, 1, 0}}};
@@ -136,9 +134,8 @@ START_TEST(ranks_take_the_cards_of_their_node_and_nodes_are_neighbours)
     ck_assert_ptr_null(around.hosts); // those of the run
     ls_surroundings_finish(&around);
 }
-END_TEST
 
-START_TEST(three_ranks_of_which_hosts_and_nodes_are_mixed)
+TEST(three_ranks_of_which_hosts_and_nodes_are_mixed)
 {
     const struct ls_machine_place bare = {.node = LS_NODE_UNKNOWN},
                                   one = {.node = 1, .card_count = 1, .card_nodes = {0}},
@@ -167,9 +164,8 @@ START_TEST(three_ranks_of_which_hosts_and_nodes_are_mixed)
     ck_assert_ptr_null(around.cards);
     ls_surroundings_finish(&around);
 }
-END_TEST
 
-START_TEST(a_node_of_a_file_is_on_one_host)
+TEST(a_node_of_a_file_is_on_one_host)
 {
     struct ls_network network = {
         .name = "pairs", .topology = LS_TOPOLOGY_NODES, .ranks_per_node = 2, .cards_per_node = 1};
@@ -186,22 +182,4 @@ START_TEST(a_node_of_a_file_is_on_one_host)
     ck_assert_int_eq(ls_topology_of_file(&network, mixed, 5, &around), LS_BAD_INPUT);
     ls_log_set_writer(NULL, NULL);
     ck_assert_ptr_nonnull(strstr(test_log.text, "ranks 2 and 3 are in one node of 2"));
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("machine");
-    TCase *cases = tcase_create("all");
-    tcase_add_test(cases, ranks_are_on_the_nodes_of_their_cores);
-    tcase_add_test(cases, cards_are_those_of_infiniband_or_interfaces_that_are_up);
-    tcase_add_test(cases, ranks_take_the_cards_of_their_node_and_nodes_are_neighbours);
-    tcase_add_test(cases, three_ranks_of_which_hosts_and_nodes_are_mixed);
-    tcase_add_test(cases, a_node_of_a_file_is_on_one_host);
-    suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
 }

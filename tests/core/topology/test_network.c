@@ -27,7 +27,7 @@ static enum ls_status read_text(const char *text, struct ls_network *out)
     return status;
 }
 
-START_TEST(networks_that_come_with_lockstep_are_read)
+TEST(networks_that_come_with_lockstep_are_read)
 {
     const char *folder = getenv("LOCKSTEP_NETWORK_PATH");
     ck_assert_ptr_nonnull(folder);
@@ -49,9 +49,8 @@ START_TEST(networks_that_come_with_lockstep_are_read)
     closedir(directory);
     ck_assert_int_ge(found, 6);
 }
-END_TEST
 
-START_TEST(values_are_turned_into_seconds_and_bytes)
+TEST(values_are_turned_into_seconds_and_bytes)
 {
     struct ls_network network;
     ck_assert_int_eq(
@@ -79,9 +78,8 @@ START_TEST(values_are_turned_into_seconds_and_bytes)
     ck_assert_double_eq_tol(network.layers[1].oversubscription, 1, 1e-12);
     ck_assert_double_eq_tol(network.layers[1].latency, 1e-6, 1e-15);
 }
-END_TEST
 
-START_TEST(reductions_cost_nothing_where_none_is_given)
+TEST(reductions_cost_nothing_where_none_is_given)
 {
     struct ls_network network;
     ck_assert_int_eq(read_text("{\"name\":\"a\",\"topology\":\"flat\",\"latency_us\":0,"
@@ -95,7 +93,6 @@ START_TEST(reductions_cost_nothing_where_none_is_given)
     ck_assert_ptr_null(ls_network_protocol(&network, 8, 2));
     ck_assert(ls_network_slowness(&network, 8, 2) == 1);
 }
-END_TEST
 
 #define PROTOCOLS                                                                             \
     "{\"name\":\"a\",\"topology\":\"nodes\",\"latency_us\":1,\"bandwidth_gb_s\":50,"          \
@@ -105,7 +102,7 @@ END_TEST
     "\"efficiency_by_bytes\":[[1024,0.25],[4096,0.5]]}]}"
 
 // Sizes are those of the buffer's share for each of 4 ranks.
-START_TEST(a_protocol_is_chosen_by_the_bytes_for_each_rank)
+TEST(a_protocol_is_chosen_by_the_bytes_for_each_rank)
 {
     struct ls_network network;
     ck_assert_int_eq(read_text(PROTOCOLS, &network), LS_OK);
@@ -122,10 +119,9 @@ START_TEST(a_protocol_is_chosen_by_the_bytes_for_each_rank)
     for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++)
         ck_assert_double_eq_tol(ls_network_slowness(&network, wanted[i][0], 4), wanted[i][1], 1e-9);
 }
-END_TEST
 
 // The curve of a flat network goes by the whole buffer, as it always has.
-START_TEST(bandwidth_by_bytes_goes_by_the_whole_buffer)
+TEST(bandwidth_by_bytes_goes_by_the_whole_buffer)
 {
     struct ls_network network;
     ck_assert_int_eq(read_text("{\"name\":\"a\",\"topology\":\"flat\",\"latency_us\":0,"
@@ -138,7 +134,6 @@ START_TEST(bandwidth_by_bytes_goes_by_the_whole_buffer)
         ck_assert_double_eq_tol(ls_network_slowness(&network, 640, ranks), 2, 1e-9);
     }
 }
-END_TEST
 
 #define FLAT "\"name\":\"a\",\"topology\":\"flat\",\"latency_us\":1"
 #define TORUS "{\"name\":\"a\",\"topology\":\"torus\",\"latency_us\":1,\"bandwidth_gb_s\":1,"
@@ -149,7 +144,7 @@ END_TEST
 
 // Switches 3 and 4 between ranks 0 and 1; rank 2 hangs on switch 3, by a link with speeds of its
 // own one way.
-START_TEST(ways_of_a_graph_are_the_shortest_and_first_or_given)
+TEST(ways_of_a_graph_are_the_shortest_and_first_or_given)
 {
     struct ls_network network;
     uint32_t links[3];
@@ -177,9 +172,8 @@ START_TEST(ways_of_a_graph_are_the_shortest_and_first_or_given)
     ls_network_finish(&network);
     ck_assert_ptr_null(network.graph);
 }
-END_TEST
 
-START_TEST(what_cannot_be_is_refused_in_one_line)
+TEST(what_cannot_be_is_refused_in_one_line)
 {
     static const struct {
         const char *text, *says;
@@ -278,9 +272,8 @@ START_TEST(what_cannot_be_is_refused_in_one_line)
         ck_assert(network.overhead == 42);
     }
 }
-END_TEST
 
-START_TEST(files_that_are_none_are_refused)
+TEST(files_that_are_none_are_refused)
 {
     struct ls_network network;
     test_log_begin();
@@ -289,21 +282,5 @@ START_TEST(files_that_are_none_are_refused)
     ck_assert_int_eq(ls_network_read("/dev/zero", &network), LS_BAD_INPUT);
     ls_log_set_writer(NULL, NULL);
 }
-END_TEST
 
-static void add_tests(TCase *test_case)
-{
-    tcase_add_test(test_case, networks_that_come_with_lockstep_are_read);
-    tcase_add_test(test_case, values_are_turned_into_seconds_and_bytes);
-    tcase_add_test(test_case, reductions_cost_nothing_where_none_is_given);
-    tcase_add_test(test_case, a_protocol_is_chosen_by_the_bytes_for_each_rank);
-    tcase_add_test(test_case, bandwidth_by_bytes_goes_by_the_whole_buffer);
-    tcase_add_test(test_case, ways_of_a_graph_are_the_shortest_and_first_or_given);
-    tcase_add_test(test_case, what_cannot_be_is_refused_in_one_line);
-    tcase_add_test(test_case, files_that_are_none_are_refused);
-}
-
-int main(void)
-{
-    return test_main("network", add_tests, 0);
-}
+TEST_SECONDS(300);

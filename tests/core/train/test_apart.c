@@ -137,7 +137,7 @@ static void change_run(struct ls_model *model, struct ls_run *to)
     model->run = to;
 }
 
-START_TEST(a_step_is_counted_when_all_shares_came_in)
+LOOP_TEST(a_step_is_counted_when_all_shares_came_in, 0, 3)
 {
     static const char *const paces[] = {"", "slow_rank=0,slow_ms=15", "slow_rank=2,slow_ms=15"};
     struct ls_run *run = apart(paces[_i], 3);
@@ -158,9 +158,8 @@ START_TEST(a_step_is_counted_when_all_shares_came_in)
     ls_model_close(model);
     ls_run_close(run);
 }
-END_TEST
 
-START_TEST(what_was_learnt_comes_out_of_the_store)
+TEST(what_was_learnt_comes_out_of_the_store)
 {
     struct ls_run *run = apart("", 2);
     struct ls_model *model = plain_model(run, "adam");
@@ -180,10 +179,9 @@ START_TEST(what_was_learnt_comes_out_of_the_store)
     ls_model_close(model);
     ls_run_close(run);
 }
-END_TEST
 
 // Of Adam, whose steps are numbered, and of dropout, which draws by the number of the step.
-START_TEST(two_fits_are_one_fit_of_both)
+LOOP_TEST(two_fits_are_one_fit_of_both, 0, 5)
 {
     static const char *const strategies[] = {"parameter-server", "parameter-server:servers=2",
                                              "parameter-server:mode=bounded",
@@ -207,10 +205,9 @@ START_TEST(two_fits_are_one_fit_of_both)
         ck_assert_msg(losses[0][i] == losses[1][i], "step %zu: %.9g and %.9g", i + 1,
                       (double)losses[0][i], (double)losses[1][i]);
 }
-END_TEST
 
 // The optimizer's state goes from servers to replicas, and back.
-START_TEST(another_strategy_goes_on_with_the_steps_of_the_state)
+TEST(another_strategy_goes_on_with_the_steps_of_the_state)
 {
     static const char *const strategies[] = {"one-device", "parameter-server"};
     float losses[3][3 * STEPS];
@@ -234,9 +231,8 @@ START_TEST(another_strategy_goes_on_with_the_steps_of_the_state)
                           "step %zu: %g, not %g", i + 1, (double)losses[first][i],
                           (double)losses[2][i]);
 }
-END_TEST
 
-START_TEST(every_push_is_a_step_of_the_optimizer)
+TEST(every_push_is_a_step_of_the_optimizer)
 {
     struct ls_run *run = run_of("parameter-server", 2), *ring = run_of("ring", 2);
     struct ls_model *model = model_of(run, "adam");
@@ -255,9 +251,8 @@ START_TEST(every_push_is_a_step_of_the_optimizer)
     ls_run_close(run);
     ls_run_close(ring);
 }
-END_TEST
 
-START_TEST(what_a_lost_replica_leaves_is_trained_by_the_others)
+LOOP_TEST(what_a_lost_replica_leaves_is_trained_by_the_others, 0, 6)
 {
     const uint32_t replicas = _i < 3 ? 2 : 3;
     const int step = _i % 3 == 0 ? 1 : _i % 3 == 1 ? 4 : 2 * STEPS;
@@ -291,9 +286,8 @@ START_TEST(what_a_lost_replica_leaves_is_trained_by_the_others)
     ls_model_close(model);
     ls_run_close(run);
 }
-END_TEST
 
-START_TEST(the_loss_of_the_last_replica_ends_the_run)
+TEST(the_loss_of_the_last_replica_ends_the_run)
 {
     struct ls_run *run = apart("fail_rank=0,fail_step=3", 1);
     struct ls_model *model = plain_model(run, "sgd");
@@ -302,9 +296,8 @@ START_TEST(the_loss_of_the_last_replica_ends_the_run)
     ls_model_close(model);
     ls_run_close(run);
 }
-END_TEST
 
-START_TEST(a_loss_that_is_not_finite_is_nobodys_loss_alone)
+TEST(a_loss_that_is_not_finite_is_nobodys_loss_alone)
 {
     struct ls_run *run = apart("", 2);
     struct ls_model *model = plain_model(run, "sgd:learning_rate=3e38");
@@ -314,9 +307,8 @@ START_TEST(a_loss_that_is_not_finite_is_nobodys_loss_alone)
     ls_model_close(model);
     ls_run_close(run);
 }
-END_TEST
 
-START_TEST(nobody_waits_longer_than_the_deadline_for_the_rest_of_an_epoch)
+TEST(nobody_waits_longer_than_the_deadline_for_the_rest_of_an_epoch)
 {
     struct ls_run *run = apart_within(0.2, "slow_rank=1,slow_ms=900", 2);
     struct ls_model *model = plain_model(run, "sgd");
@@ -325,7 +317,6 @@ START_TEST(nobody_waits_longer_than_the_deadline_for_the_rest_of_an_epoch)
     ls_model_close(model);
     ls_run_close(run);
 }
-END_TEST
 
 // How the fit is ended when `after` steps are complete; 0: before any begins.
 enum ending { INTERRUPT, ANSWER_INTERRUPTED, STOP_TRAINING };
@@ -367,7 +358,7 @@ static enum ls_status note_step(void *context, const struct ls_fit_state *state)
 }
 
 // Two replicas go through hundreds of steps while the third makes a few.
-START_TEST(everybody_stops_after_the_share_in_hand)
+LOOP_TEST(everybody_stops_after_the_share_in_hand, 0, 4)
 {
     static const enum ending endings[] = {INTERRUPT, INTERRUPT, ANSWER_INTERRUPTED, STOP_TRAINING};
     struct ls_data *large = data_of("synthetic:shape=4x4x1,examples=5000", "train");
@@ -406,7 +397,6 @@ START_TEST(everybody_stops_after_the_share_in_hand)
     ls_model_close(model);
     ls_run_close(run);
 }
-END_TEST
 
 static enum ls_status fail_third(void *context, const struct ls_fit_state *state)
 {
@@ -414,7 +404,7 @@ static enum ls_status fail_third(void *context, const struct ls_fit_state *state
     return state->steps_done == 3 ? LS_BAD_INPUT : LS_OK;
 }
 
-START_TEST(a_callback_that_fails_ends_the_fit_and_loses_no_replica)
+TEST(a_callback_that_fails_ends_the_fit_and_loses_no_replica)
 {
     struct ls_run *run = apart("", 3);
     struct ls_model *model = plain_model(run, "sgd:learning_rate=0");
@@ -427,9 +417,8 @@ START_TEST(a_callback_that_fails_ends_the_fit_and_loses_no_replica)
     ls_model_close(model);
     ls_run_close(run);
 }
-END_TEST
 
-START_TEST(a_number_of_steps_is_kept_by_all)
+TEST(a_number_of_steps_is_kept_by_all)
 {
     struct ls_run *run = apart("slow_rank=0,slow_ms=3", 3);
     struct ls_model *model = plain_model(run, "sgd:learning_rate=0");
@@ -443,26 +432,5 @@ START_TEST(a_number_of_steps_is_kept_by_all)
     ls_model_close(model);
     ls_run_close(run);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("core/train/apart");
-    TCase *tests = tcase_create("apart");
-    tcase_set_timeout(tests, 60);
-    tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_add_loop_test(tests, a_step_is_counted_when_all_shares_came_in, 0, 3);
-    tcase_add_test(tests, what_was_learnt_comes_out_of_the_store);
-    tcase_add_loop_test(tests, two_fits_are_one_fit_of_both, 0, 5);
-    tcase_add_test(tests, another_strategy_goes_on_with_the_steps_of_the_state);
-    tcase_add_test(tests, every_push_is_a_step_of_the_optimizer);
-    tcase_add_loop_test(tests, what_a_lost_replica_leaves_is_trained_by_the_others, 0, 6);
-    tcase_add_test(tests, the_loss_of_the_last_replica_ends_the_run);
-    tcase_add_test(tests, a_loss_that_is_not_finite_is_nobodys_loss_alone);
-    tcase_add_test(tests, nobody_waits_longer_than_the_deadline_for_the_rest_of_an_epoch);
-    tcase_add_loop_test(tests, everybody_stops_after_the_share_in_hand, 0, 4);
-    tcase_add_test(tests, a_callback_that_fails_ends_the_fit_and_loses_no_replica);
-    tcase_add_test(tests, a_number_of_steps_is_kept_by_all);
-    suite_add_tcase(suite, tests);
-    return test_suite_run(suite);
-}
+TEST_FIXTURE(set_up, tear_down);

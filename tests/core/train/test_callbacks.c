@@ -100,7 +100,7 @@ static enum ls_status fit(struct ls_model *model, struct client *first, struct c
     return ls_fit(model, train, &options);
 }
 
-START_TEST(every_moment_comes_in_order_to_every_client)
+LOOP_TEST(every_moment_comes_in_order_to_every_client, 1, 3)
 {
     struct ls_run *some = run_of(_i > 1 ? "ring" : "one-device", (uint32_t)_i);
     struct ls_model *model = model_of(some, "sgd");
@@ -116,7 +116,6 @@ START_TEST(every_moment_comes_in_order_to_every_client)
     ls_model_close(model);
     ls_run_close(some);
 }
-END_TEST
 
 static enum ls_status count_call(void *context, const struct ls_fit_state *state)
 {
@@ -125,7 +124,7 @@ static enum ls_status count_call(void *context, const struct ls_fit_state *state
     return LS_OK;
 }
 
-START_TEST(what_a_table_leaves_out_is_not_called)
+TEST(what_a_table_leaves_out_is_not_called)
 {
     struct ls_model *model = model_of(run, "sgd");
     unsigned epochs = 0;
@@ -136,7 +135,6 @@ START_TEST(what_a_table_leaves_out_is_not_called)
     ck_assert_uint_eq(epochs, 3);
     ls_model_close(model);
 }
-END_TEST
 
 static double loss_of(const struct ls_metrics *metrics)
 {
@@ -144,7 +142,7 @@ static double loss_of(const struct ls_metrics *metrics)
     return metrics->list[0].value;
 }
 
-START_TEST(clients_see_the_numbers_that_stay)
+TEST(clients_see_the_numbers_that_stay)
 {
     struct ls_model *model = model_of(run, "sgd:learning_rate=0.5");
     struct client client = {0};
@@ -186,9 +184,8 @@ START_TEST(clients_see_the_numbers_that_stay)
     ck_assert_double_gt(told->seconds, 0);
     ls_model_close(model);
 }
-END_TEST
 
-START_TEST(training_stops_in_an_epoch_and_goes_on_there)
+LOOP_TEST(training_stops_in_an_epoch_and_goes_on_there, 1, 3)
 {
     struct ls_run *some = run_of(_i > 1 ? "ring" : "one-device", (uint32_t)_i);
     struct ls_model *stopped = model_of(some, "adam"), *whole = model_of(some, "adam");
@@ -208,9 +205,8 @@ START_TEST(training_stops_in_an_epoch_and_goes_on_there)
     ls_model_close(whole);
     ls_run_close(some);
 }
-END_TEST
 
-START_TEST(training_stops_at_any_moment_of_the_main_thread)
+LOOP_TEST(training_stops_at_any_moment_of_the_main_thread, 0, 8)
 {
     static const struct {
         char letter;
@@ -236,9 +232,8 @@ START_TEST(training_stops_at_any_moment_of_the_main_thread)
     ck_assert_uint_eq(model->steps_done, cases[_i].at_step);
     ls_model_close(model);
 }
-END_TEST
 
-START_TEST(interrupted_is_an_answer)
+LOOP_TEST(interrupted_is_an_answer, 0, 8)
 {
     static const struct {
         char letter;
@@ -268,9 +263,8 @@ START_TEST(interrupted_is_an_answer)
     OK(ls_fit(model, train, &(struct ls_fit_options){.batch = 25})); // it is over
     ls_model_close(model);
 }
-END_TEST
 
-START_TEST(a_client_that_fails_ends_the_fit_and_the_steps_stay)
+LOOP_TEST(a_client_that_fails_ends_the_fit_and_the_steps_stay, 0, 8)
 {
     static const struct {
         char letter;
@@ -307,9 +301,8 @@ START_TEST(a_client_that_fails_ends_the_fit_and_the_steps_stay)
     ls_model_close(same);
     ls_run_close(two);
 }
-END_TEST
 
-START_TEST(a_client_that_fails_at_the_end_changes_nothing_of_the_model)
+TEST(a_client_that_fails_at_the_end_changes_nothing_of_the_model)
 {
     struct ls_model *model = model_of(run, "sgd");
     struct client client = {.letter = 't', .at_step = 2, .answer = LS_ABORTED}; // of the core alone
@@ -318,7 +311,6 @@ START_TEST(a_client_that_fails_at_the_end_changes_nothing_of_the_model)
     ck_assert_uint_eq(model->steps_done, 2);
     ls_model_close(model);
 }
-END_TEST
 
 static void write_idx(const char *folder, const char *name, const uint8_t *header, size_t bytes,
                       uint8_t value, size_t values)
@@ -341,7 +333,7 @@ static void remove_idx(const char *folder, const char *name)
 }
 
 // The data is wrong, which is found after the replicas were made.
-START_TEST(a_fit_that_cannot_begin_calls_nobody)
+TEST(a_fit_that_cannot_begin_calls_nobody)
 {
     static const uint8_t images[] = {0, 0, 8, 3, 0, 0, 0, 4, 0, 0, 0, 4, 0, 0, 0, 4};
     static const uint8_t labels[] = {0, 0, 8, 1, 0, 0, 0, 4};
@@ -362,9 +354,8 @@ START_TEST(a_fit_that_cannot_begin_calls_nobody)
     remove_idx(folder, "train-labels-idx1-ubyte");
     rmdir(folder);
 }
-END_TEST
 
-START_TEST(segments_may_be_shorter_and_change_no_bit)
+TEST(segments_may_be_shorter_and_change_no_bit)
 {
     struct ls_run *two = run_of("ring", 2);
     struct ls_model *cut = model_of(two, "adam"), *whole = model_of(two, "adam");
@@ -377,7 +368,6 @@ START_TEST(segments_may_be_shorter_and_change_no_bit)
     ls_model_close(whole);
     ls_run_close(two);
 }
-END_TEST
 
 static enum ls_status no_more(void *context, const struct ls_fit_state *state, uint64_t *steps)
 {
@@ -386,7 +376,7 @@ static enum ls_status no_more(void *context, const struct ls_fit_state *state, u
     return LS_OK;
 }
 
-START_TEST(a_segment_of_no_steps_is_the_end)
+TEST(a_segment_of_no_steps_is_the_end)
 {
     struct ls_model *model = model_of(run, "sgd");
     uint64_t most = 4;
@@ -397,9 +387,8 @@ START_TEST(a_segment_of_no_steps_is_the_end)
     ck_assert_uint_eq(model->steps_done, 4);
     ls_model_close(model);
 }
-END_TEST
 
-START_TEST(the_learning_rate_changes_between_steps_and_not_in_them)
+LOOP_TEST(the_learning_rate_changes_between_steps_and_not_in_them, 0, 5)
 {
     struct ls_model *model = model_of(run, "sgd:learning_rate=1");
     struct client client = {.letter = "ESesb"[_i], .at_step = 2, .rate = 0.125};
@@ -413,7 +402,6 @@ START_TEST(the_learning_rate_changes_between_steps_and_not_in_them)
     ck_assert_uint_eq(errors, _i == 4);
     ls_model_close(model);
 }
-END_TEST
 
 struct saving {
     char path[64], whole[64];
@@ -430,7 +418,7 @@ static enum ls_status save_all(void *context, const struct ls_fit_state *state)
     return status ? status : ls_model_save(state->model, saving->whole);
 }
 
-START_TEST(between_epochs_a_callback_may_save)
+TEST(between_epochs_a_callback_may_save)
 {
     struct saving saving = {0};
     struct ls_model *model = model_of(run, "adam"), *loaded = model_of(run, "adam");
@@ -455,7 +443,6 @@ START_TEST(between_epochs_a_callback_may_save)
     ls_model_close(one);
     ls_model_close(loaded);
 }
-END_TEST
 
 static enum ls_status save(void *context, const struct ls_fit_state *state)
 {
@@ -465,7 +452,7 @@ static enum ls_status save(void *context, const struct ls_fit_state *state)
     return ls_save_weights(state->model, saving->path);
 }
 
-START_TEST(at_the_end_the_results_are_there)
+TEST(at_the_end_the_results_are_there)
 {
     struct saving saving = {0};
     struct ls_model *model = model_of(run, "sgd"), *loaded = model_of(run, "sgd");
@@ -483,9 +470,8 @@ START_TEST(at_the_end_the_results_are_there)
     ls_model_close(model);
     ls_model_close(loaded);
 }
-END_TEST
 
-START_TEST(after_a_failure_the_end_may_save_what_the_host_has)
+TEST(after_a_failure_the_end_may_save_what_the_host_has)
 {
     struct saving saving = {0};
     const struct ls_layer layers[] = {LS_INPUT(4, 4, 1), LS_FLATTEN(), LS_DENSE(1), LS_END};
@@ -510,7 +496,6 @@ START_TEST(after_a_failure_the_end_may_save_what_the_host_has)
     ls_model_close(model);
     ls_model_close(loaded);
 }
-END_TEST
 
 // Calls of the model's own that no callback may make.
 static enum ls_status call_it(void *context, const struct ls_fit_state *state)
@@ -528,7 +513,7 @@ static enum ls_status call_it(void *context, const struct ls_fit_state *state)
     }
 }
 
-START_TEST(a_callback_may_not_use_the_model_of_its_fit)
+LOOP_TEST(a_callback_may_not_use_the_model_of_its_fit, 0, 13)
 {
     struct ls_model *model = model_of(run, "sgd");
     int which = _i / 3;
@@ -546,7 +531,6 @@ START_TEST(a_callback_may_not_use_the_model_of_its_fit)
     OK(ls_fit(model, train, &(struct ls_fit_options){.batch = 8}));
     ls_model_close(model);
 }
-END_TEST
 
 static enum ls_status close_it(void *context, const struct ls_fit_state *state)
 {
@@ -556,7 +540,7 @@ static enum ls_status close_it(void *context, const struct ls_fit_state *state)
 }
 
 // Nothing can be answered, so it is said, and the fit goes on.
-START_TEST(a_callback_may_not_close_the_model_of_its_fit)
+LOOP_TEST(a_callback_may_not_close_the_model_of_its_fit, 0, 3)
 {
     struct ls_model *model = model_of(run, "sgd");
     const struct ls_callbacks tables[] = {
@@ -570,7 +554,6 @@ START_TEST(a_callback_may_not_close_the_model_of_its_fit)
     OK(ls_fit(model, train, &(struct ls_fit_options){.batch = 8}));
     ls_model_close(model);
 }
-END_TEST
 
 static size_t
     memory[2]; // in use at a step of the second epoch, and at one of the last; sanitizers say 0
@@ -585,7 +568,7 @@ static enum ls_status note_memory(void *context, const struct ls_fit_state *stat
     return LS_OK;
 }
 
-START_TEST(steps_take_no_memory)
+TEST(steps_take_no_memory)
 {
     struct ls_model *model = model_of(run, "sgd");
     const struct ls_callbacks table = {.on_train_batch_end = note_memory};
@@ -599,32 +582,5 @@ START_TEST(steps_take_no_memory)
     ck_assert_uint_le(memory[1], memory[0]);
     ls_model_close(model);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("core/train/callbacks");
-    TCase *cases = tcase_create("callbacks");
-    tcase_set_timeout(cases, 60);
-    tcase_add_checked_fixture(cases, set_up, tear_down);
-    tcase_add_loop_test(cases, every_moment_comes_in_order_to_every_client, 1, 3);
-    tcase_add_test(cases, what_a_table_leaves_out_is_not_called);
-    tcase_add_test(cases, clients_see_the_numbers_that_stay);
-    tcase_add_loop_test(cases, training_stops_in_an_epoch_and_goes_on_there, 1, 3);
-    tcase_add_loop_test(cases, training_stops_at_any_moment_of_the_main_thread, 0, 8);
-    tcase_add_loop_test(cases, interrupted_is_an_answer, 0, 8);
-    tcase_add_loop_test(cases, a_client_that_fails_ends_the_fit_and_the_steps_stay, 0, 8);
-    tcase_add_test(cases, a_client_that_fails_at_the_end_changes_nothing_of_the_model);
-    tcase_add_test(cases, a_fit_that_cannot_begin_calls_nobody);
-    tcase_add_test(cases, segments_may_be_shorter_and_change_no_bit);
-    tcase_add_test(cases, a_segment_of_no_steps_is_the_end);
-    tcase_add_loop_test(cases, the_learning_rate_changes_between_steps_and_not_in_them, 0, 5);
-    tcase_add_test(cases, between_epochs_a_callback_may_save);
-    tcase_add_test(cases, at_the_end_the_results_are_there);
-    tcase_add_test(cases, after_a_failure_the_end_may_save_what_the_host_has);
-    tcase_add_loop_test(cases, a_callback_may_not_use_the_model_of_its_fit, 0, 13);
-    tcase_add_loop_test(cases, a_callback_may_not_close_the_model_of_its_fit, 0, 3);
-    tcase_add_test(cases, steps_take_no_memory);
-    suite_add_tcase(suite, cases);
-    return test_suite_run(suite);
-}
+TEST_FIXTURE(set_up, tear_down);

@@ -34,7 +34,7 @@ static const struct ls_epoch *last_epoch(const struct ls_model *model)
 
 // Dropout, Adam's bias correction, momentum and the order of examples all go on: one fit of 17 steps, and 17 steps in
 // parts of 1, 2, 3 and 5.
-START_TEST(fits_of_a_few_steps_are_one_fit_of_them_all)
+LOOP_TEST(fits_of_a_few_steps_are_one_fit_of_them_all, 0, 4 * SETTINGS)
 {
     static const uint64_t parts[] = {1, 2, 3, 5};
     const struct setting *setting = &settings[_i / 4];
@@ -64,7 +64,6 @@ START_TEST(fits_of_a_few_steps_are_one_fit_of_them_all)
     ls_model_close(often);
     ls_run_close(many);
 }
-END_TEST
 
 static json_t *tuner_of_fit(struct ls_model *model)
 {
@@ -82,7 +81,7 @@ static json_t *tuner_of_fit(struct ls_model *model)
 }
 
 // Measured by the first fit; another measurement would have other times.
-START_TEST(auto_keeps_its_choice_over_fits_and_models)
+TEST(auto_keeps_its_choice_over_fits_and_models)
 {
     struct ls_run *two = run_of("auto", 2);
     struct ls_model *model = model_of(two, "adam"), *another = model_of(two, "adam");
@@ -100,9 +99,8 @@ START_TEST(auto_keeps_its_choice_over_fits_and_models)
     ls_model_close(another);
     ls_run_close(two);
 }
-END_TEST
 
-START_TEST(a_fit_first_ends_the_epoch_that_another_began)
+TEST(a_fit_first_ends_the_epoch_that_another_began)
 {
     struct ls_model *model = model_of(run, "adam");
     size_t count;
@@ -120,10 +118,9 @@ START_TEST(a_fit_first_ends_the_epoch_that_another_began)
     ck_assert_uint_eq(epochs[1].examples, 50);
     ls_model_close(model);
 }
-END_TEST
 
 // The last of these sizes leave shares of six sizes: of a whole batch, of the last one of an epoch, of that of the rest.
-START_TEST(another_batch_size_goes_on_at_the_same_example)
+LOOP_TEST(another_batch_size_goes_on_at_the_same_example, 0, 3)
 {
     static const struct setting others[] = {{"one-device", 1, NULL, NULL},
                                             {"ring", 3, NULL, NULL},
@@ -149,9 +146,8 @@ START_TEST(another_batch_size_goes_on_at_the_same_example)
     }
     ls_run_close(many);
 }
-END_TEST
 
-START_TEST(other_data_and_another_shuffle_begin_an_epoch)
+TEST(other_data_and_another_shuffle_begin_an_epoch)
 {
     struct ls_data *other = data_of("synthetic:shape=4x4x1,examples=50,seed=3", "train");
     struct ls_data *again = data_of(DATA, "train");
@@ -171,10 +167,9 @@ START_TEST(other_data_and_another_shuffle_begin_an_epoch)
     ls_data_close(again);
     ls_data_close(other);
 }
-END_TEST
 
 // Nothing is learnt and nothing dropped, so a loss is that of the examples of its step.
-START_TEST(the_order_goes_on_over_compiles)
+TEST(the_order_goes_on_over_compiles)
 {
     const struct ls_layer layers[] = {LS_INPUT(4, 4, 1), LS_FLATTEN(), LS_DENSE(10), LS_END};
     static const struct ls_compile_options still = {.optimizer = "sgd:learning_rate=0"};
@@ -196,9 +191,8 @@ START_TEST(the_order_goes_on_over_compiles)
     ls_model_close(model);
     ls_model_close(whole);
 }
-END_TEST
 
-START_TEST(a_fit_that_was_interrupted_goes_on)
+TEST(a_fit_that_was_interrupted_goes_on)
 {
     struct ls_model *model = model_of(run, "adam"), *same = model_of(run, "adam");
     const struct ls_fit_options whole = {.batch = 8};
@@ -212,7 +206,6 @@ START_TEST(a_fit_that_was_interrupted_goes_on)
     ls_model_close(model);
     ls_model_close(same);
 }
-END_TEST
 
 // ---- Learning rates ----
 
@@ -226,7 +219,7 @@ static const struct setting rates[] = {
 };
 
 // The bits that a compile with that rate gives, from the first step and after some, moments included.
-START_TEST(a_rate_that_is_set_is_the_one_that_is_used)
+LOOP_TEST(a_rate_that_is_set_is_the_one_that_is_used, 0, 6)
 {
     const struct setting *setting = &rates[_i];
     char high[64];
@@ -255,9 +248,8 @@ START_TEST(a_rate_that_is_set_is_the_one_that_is_used)
     ls_model_close(set);
     ls_run_close(many);
 }
-END_TEST
 
-START_TEST(a_rate_that_cannot_be_is_refused)
+TEST(a_rate_that_cannot_be_is_refused)
 {
     const struct ls_layer layers[] = {LS_INPUT(4, 4, 1), LS_FLATTEN(), LS_DENSE(10), LS_END};
     struct ls_model *model = NULL;
@@ -271,23 +263,6 @@ START_TEST(a_rate_that_cannot_be_is_refused)
     ck_assert_double_eq(ls_learning_rate(model), 0.25);
     ls_model_close(model);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("core/train/continue");
-    TCase *cases = tcase_create("continue");
-    tcase_set_timeout(cases, 120);
-    tcase_add_checked_fixture(cases, set_up, tear_down);
-    tcase_add_loop_test(cases, fits_of_a_few_steps_are_one_fit_of_them_all, 0, 4 * SETTINGS);
-    tcase_add_test(cases, auto_keeps_its_choice_over_fits_and_models);
-    tcase_add_test(cases, a_fit_first_ends_the_epoch_that_another_began);
-    tcase_add_loop_test(cases, another_batch_size_goes_on_at_the_same_example, 0, 3);
-    tcase_add_test(cases, other_data_and_another_shuffle_begin_an_epoch);
-    tcase_add_test(cases, the_order_goes_on_over_compiles);
-    tcase_add_test(cases, a_fit_that_was_interrupted_goes_on);
-    tcase_add_loop_test(cases, a_rate_that_is_set_is_the_one_that_is_used, 0, 6);
-    tcase_add_test(cases, a_rate_that_cannot_be_is_refused);
-    suite_add_tcase(suite, cases);
-    return test_suite_run(suite);
-}
+TEST_FIXTURE(set_up, tear_down);
+TEST_SECONDS(120);

@@ -157,7 +157,7 @@ static struct ls_model *new_model(struct ls_run *on, bool apart)
 }
 
 // Uneven shares, and in the last batch of an epoch (2 examples) empty ones.
-START_TEST(two_inputs_train_as_one_that_is_both)
+LOOP_TEST(two_inputs_train_as_one_that_is_both, 0, 4)
 {
     static const char *const strategies[] = {"ring", "central-storage",
                                              "parameter-server:mode=sync", "ring"};
@@ -197,7 +197,6 @@ START_TEST(two_inputs_train_as_one_that_is_both)
     ls_data_close(two);
     ls_data_close(one);
 }
-END_TEST
 
 static void refuse(struct ls_model *model, const struct ls_field *fields, uint32_t count,
                    enum ls_status status, const char *text)
@@ -209,7 +208,7 @@ static void refuse(struct ls_model *model, const struct ls_field *fields, uint32
     ls_data_close(data);
 }
 
-START_TEST(fields_that_do_not_fit_are_refused_by_name)
+TEST(fields_that_do_not_fit_are_refused_by_name)
 {
     struct ls_model *model = new_model(run, true);
     struct ls_field fields[] = {left_field, right_field, right_field, label_field};
@@ -234,10 +233,9 @@ START_TEST(fields_that_do_not_fit_are_refused_by_name)
            "expects input 'input' as int32, but field 'left' of 'memory' is float32");
     ls_model_close(model);
 }
-END_TEST
 
 // What replicas are handed.
-START_TEST(weights_reach_the_replicas)
+TEST(weights_reach_the_replicas)
 {
     const struct ls_field fields[] = {left_field, right_field, label_field, weight_field};
     struct ls_data *data = data_in_memory(fields, 4);
@@ -257,12 +255,11 @@ START_TEST(weights_reach_the_replicas)
     ls_model_close(model);
     ls_data_close(data);
 }
-END_TEST
 
 // ---- From memory ----
 
 // The same arrays, copied by the public call, of other types of the same values.
-START_TEST(arrays_of_a_program_train_as_fields_do)
+TEST(arrays_of_a_program_train_as_fields_do)
 {
     static int64_t wide[EXAMPLES], place[EXAMPLES][RIGHT];
     static double precise[EXAMPLES][LEFT];
@@ -294,9 +291,8 @@ START_TEST(arrays_of_a_program_train_as_fields_do)
     ls_data_close(copied);
     ls_data_close(same);
 }
-END_TEST
 
-START_TEST(arrays_that_are_none_are_refused)
+TEST(arrays_that_are_none_are_refused)
 {
     const struct ls_array x = {"float32", 2, {EXAMPLES, LEFT + RIGHT}, both};
     const struct ls_array many[] = {x, x, x, x, x, x, x, x, x};
@@ -332,11 +328,10 @@ START_TEST(arrays_that_are_none_are_refused)
     expect_error(ls_data_from_memory(&other, 1, NULL, &data), LS_BAD_INPUT, "dimension 1 is -3");
     ck_assert_ptr_null(data);
 }
-END_TEST
 
 // ---- Splits, and inputs that a model may do without ----
 
-START_TEST(there_may_be_no_validation)
+TEST(there_may_be_no_validation)
 {
     char path[64], text[160];
     struct ls_data *data = (void *)path;
@@ -400,21 +395,11 @@ START_TEST(there_may_be_no_validation)
     ls_data_close(data);
     unlink(path);
 }
-END_TEST
+
+TEST_FIXTURE(set_up, tear_down);
 
 int main(void)
 {
-    Suite *suite = suite_create("fields");
-    TCase *cases = tcase_create("fields");
-    tcase_add_checked_fixture(cases, set_up, tear_down);
-    tcase_set_timeout(cases, 60);
-    tcase_add_loop_test(cases, two_inputs_train_as_one_that_is_both, 0, 4);
-    tcase_add_test(cases, fields_that_do_not_fit_are_refused_by_name);
-    tcase_add_test(cases, weights_reach_the_replicas);
-    tcase_add_test(cases, arrays_of_a_program_train_as_fields_do);
-    tcase_add_test(cases, arrays_that_are_none_are_refused);
-    tcase_add_test(cases, there_may_be_no_validation);
-    suite_add_tcase(suite, cases);
     fill();
-    return test_suite_run(suite);
+    return test_suite_run("fields");
 }

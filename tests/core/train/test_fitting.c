@@ -171,7 +171,7 @@ static void check_case(struct ls_run *run, const json_t *c)
 
 static const char *const devices[] = {"reference", "cpu"};
 
-START_TEST(fitting_is_that_of_keras)
+LOOP_TEST(fitting_is_that_of_keras, 0, 2)
 {
     const json_t *c, *cases = json_object_get(fixture, "cases");
     size_t i;
@@ -184,7 +184,6 @@ START_TEST(fitting_is_that_of_keras)
     }
     ls_run_close(run);
 }
-END_TEST
 
 // ---- Replicas and strategies ----
 
@@ -240,7 +239,7 @@ static size_t results(const char *optimizer, const char *strategy, uint32_t repl
 }
 
 // Each loop has one of the optimizers and one of the batches.
-START_TEST(norms_and_metrics_are_those_of_the_whole_batch)
+LOOP_TEST(norms_and_metrics_are_those_of_the_whole_batch, 0, 2 * DEMANDING)
 {
     static const struct {
         const char *strategy;
@@ -273,11 +272,10 @@ START_TEST(norms_and_metrics_are_those_of_the_whole_batch)
                 optimizer, others[i].strategy, others[i].replicas, batch, k, other[k], one[k]);
     }
 }
-END_TEST
 
 // A strategy that updates parts of variables has the bits of mirrored; but for a norm, whose squares it
 // adds up in another order.
-START_TEST(states_may_be_spread_over_the_replicas)
+LOOP_TEST(states_may_be_spread_over_the_replicas, 0, 12)
 {
     static const char *const optimizers[] = {
         "sgd:learning_rate=0.1,momentum=0.9,weight_decay=0.1",
@@ -305,7 +303,6 @@ START_TEST(states_may_be_spread_over_the_replicas)
                           replicas, k, sharded[k], mirrored[k]);
     }
 }
-END_TEST
 
 static void refused(const char *optimizer, const char *strategy, const char *text)
 {
@@ -322,7 +319,7 @@ static void refused(const char *optimizer, const char *strategy, const char *tex
     json_decref(c);
 }
 
-START_TEST(strategies_refuse_norms_that_they_cannot_give)
+TEST(strategies_refuse_norms_that_they_cannot_give)
 {
     forget_errors();
     refused("sgd:global_clipnorm=1", "parameter-server", "use mode=sync");
@@ -332,9 +329,8 @@ START_TEST(strategies_refuse_norms_that_they_cannot_give)
     refused("sgd:global_clipnorm=1", "parameter-server:mode=sync,servers=2,shard_bytes=4",
             "servers=1");
 }
-END_TEST
 
-START_TEST(a_schedule_decides_the_rate)
+TEST(a_schedule_decides_the_rate)
 {
     json_t *c = json_pack("{s:s, s:s, s:s, s:s, s:s}", "optimizer", "sgd:learning_rate=0.5", "loss",
                           "mean_squared_error", "activation", "linear", "targets", "real",
@@ -355,10 +351,9 @@ START_TEST(a_schedule_decides_the_rate)
     ls_run_close(run);
     json_decref(c);
 }
-END_TEST
 
 // What is wrong in names and options is said in one line, with what there is.
-START_TEST(wrong_names_are_refused_with_what_there_is)
+TEST(wrong_names_are_refused_with_what_there_is)
 {
     static const struct {
         struct ls_compile_options options;
@@ -406,22 +401,13 @@ START_TEST(wrong_names_are_refused_with_what_there_is)
     ls_model_close(model);
     ls_run_close(run);
 }
-END_TEST
+
+TEST_SECONDS(100);
 
 int main(void)
 {
-    Suite *suite = suite_create("fitting");
-    TCase *cases = tcase_create("fitting");
     read_fixture();
-    tcase_set_timeout(cases, 100);
-    tcase_add_loop_test(cases, fitting_is_that_of_keras, 0, 2);
-    tcase_add_loop_test(cases, norms_and_metrics_are_those_of_the_whole_batch, 0, 2 * DEMANDING);
-    tcase_add_loop_test(cases, states_may_be_spread_over_the_replicas, 0, 12);
-    tcase_add_test(cases, strategies_refuse_norms_that_they_cannot_give);
-    tcase_add_test(cases, a_schedule_decides_the_rate);
-    tcase_add_test(cases, wrong_names_are_refused_with_what_there_is);
-    suite_add_tcase(suite, cases);
-    const int failed = test_suite_run(suite);
+    const int failed = test_suite_run("fitting");
     json_decref(fixture);
     return failed;
 }

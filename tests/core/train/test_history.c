@@ -47,7 +47,7 @@ static void tell(const struct ls_callbacks *client, struct ls_fit_state *state, 
     ck_assert_int_eq(client->on_train_end(client->context, state), LS_OK);
 }
 
-START_TEST(losses_and_epochs_are_the_models_in_the_end)
+TEST(losses_and_epochs_are_the_models_in_the_end)
 {
     struct ls_model model = {0};
     struct ls_fit_state state = {.model = &model};
@@ -64,9 +64,8 @@ START_TEST(losses_and_epochs_are_the_models_in_the_end)
     free(model.losses);
     free(model.epochs);
 }
-END_TEST
 
-START_TEST(what_was_waited_at_the_end_belongs_to_the_steps_before)
+TEST(what_was_waited_at_the_end_belongs_to_the_steps_before)
 {
     ck_assert_int_eq(ls_history_init(&history), LS_OK);
     for (int i = 0; i < 4; i++)
@@ -79,7 +78,6 @@ START_TEST(what_was_waited_at_the_end_belongs_to_the_steps_before)
     ls_history_add_wait(&history, 0, 1000);
     ck_assert_double_eq_tol(times().median, 3000e-9, 1e-12);
 }
-END_TEST
 
 static double mean(uint64_t examples)
 {
@@ -89,7 +87,7 @@ static double mean(uint64_t examples)
     return means[LS_PART_STEP];
 }
 
-START_TEST(means_are_of_steps_of_one_size_but_for_the_first_of_several)
+TEST(means_are_of_steps_of_one_size_but_for_the_first_of_several)
 {
     ck_assert_int_eq(ls_history_init(&history), LS_OK);
     ck_assert_double_eq(mean(16), 0);
@@ -112,9 +110,8 @@ START_TEST(means_are_of_steps_of_one_size_but_for_the_first_of_several)
                              1000 + i % 2 * 1000, 100 + i % 2 * 100);
     ck_assert_double_eq_tol(mean(16), 1500e-9, 1e-12);
 }
-END_TEST
 
-START_TEST(a_step_takes_no_memory_however_many_there_are)
+TEST(a_step_takes_no_memory_however_many_there_are)
 {
     ck_assert_int_eq(ls_history_init(&history), LS_OK);
     const size_t before = mallinfo2().uordblks + mallinfo2().hblkhd;
@@ -125,9 +122,8 @@ START_TEST(a_step_takes_no_memory_however_many_there_are)
     for (uint32_t i = 0; i < LS_HISTORY_LOSSES; i++)
         ck_assert_float_eq(history.losses[i], (float)i);
 }
-END_TEST
 
-START_TEST(without_steps_there_are_no_times)
+TEST(without_steps_there_are_no_times)
 {
     ck_assert_int_eq(ls_history_init(&history), LS_OK);
     const struct ls_report_times found = times();
@@ -141,9 +137,8 @@ START_TEST(without_steps_there_are_no_times)
     for (int i = 0; i < 7; i++)
         ck_assert(isnan(all[i]));
 }
-END_TEST
 
-START_TEST(one_step_is_median_and_ninetieth_percentile)
+TEST(one_step_is_median_and_ninetieth_percentile)
 {
     ck_assert_int_eq(ls_history_init(&history), LS_OK);
     add(1, 40000);
@@ -156,9 +151,8 @@ START_TEST(one_step_is_median_and_ninetieth_percentile)
     ck_assert_double_eq_tol(found.communication, 8e-6, 1e-11);
     ck_assert_double_eq_tol(found.exposed_communication, 5e-6, 1e-11);
 }
-END_TEST
 
-START_TEST(quantiles_are_those_of_the_values)
+TEST(quantiles_are_those_of_the_values)
 {
     ck_assert_int_eq(ls_history_init(&history), LS_OK);
     for (uint64_t i = 0; i <= 100; i++)
@@ -167,9 +161,8 @@ START_TEST(quantiles_are_those_of_the_values)
     ck_assert_double_eq_tol(found.median, 51e-6, 1e-11);
     ck_assert_double_eq_tol(found.p90, 91e-6, 1e-11);
 }
-END_TEST
 
-START_TEST(only_the_latest_times_count)
+TEST(only_the_latest_times_count)
 {
     ck_assert_int_eq(ls_history_init(&history), LS_OK);
     for (uint32_t i = 0; i < 1000; i++)
@@ -179,9 +172,8 @@ START_TEST(only_the_latest_times_count)
     ck_assert_double_eq_tol(times().p90, 2e-6, 1e-11);
     ck_assert_uint_eq(history.loss_count, 1000 + LS_HISTORY_STEPS);
 }
-END_TEST
 
-START_TEST(epochs_are_kept_in_order)
+TEST(epochs_are_kept_in_order)
 {
     ck_assert_int_eq(ls_history_init(&history), LS_OK);
     for (uint64_t i = 1; i <= 1000; i++) {
@@ -194,23 +186,5 @@ START_TEST(epochs_are_kept_in_order)
         ck_assert_double_eq(history.epochs[i - 1].seconds, 1.0 / (double)i);
     }
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("core/train/history");
-    TCase *cases = tcase_create("history");
-    tcase_set_timeout(cases, 60);
-    tcase_add_checked_fixture(cases, NULL, tear_down);
-    tcase_add_test(cases, losses_and_epochs_are_the_models_in_the_end);
-    tcase_add_test(cases, what_was_waited_at_the_end_belongs_to_the_steps_before);
-    tcase_add_test(cases, means_are_of_steps_of_one_size_but_for_the_first_of_several);
-    tcase_add_test(cases, a_step_takes_no_memory_however_many_there_are);
-    tcase_add_test(cases, without_steps_there_are_no_times);
-    tcase_add_test(cases, one_step_is_median_and_ninetieth_percentile);
-    tcase_add_test(cases, quantiles_are_those_of_the_values);
-    tcase_add_test(cases, only_the_latest_times_count);
-    tcase_add_test(cases, epochs_are_kept_in_order);
-    suite_add_tcase(suite, cases);
-    return test_suite_run(suite);
-}
+TEST_FIXTURE(NULL, tear_down);

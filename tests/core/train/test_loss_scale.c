@@ -202,7 +202,7 @@ static void check_case(struct ls_run *run, const char *where, bool each, const j
     ls_data_close(data);
 }
 
-START_TEST(steps_are_those_of_keras)
+LOOP_TEST(steps_are_those_of_keras, 0, PLACES)
 {
     const json_t *c, *cases = json_object_get(fixture, "cases");
     size_t i;
@@ -218,7 +218,6 @@ START_TEST(steps_are_those_of_keras)
     }
     ls_run_close(run);
 }
-END_TEST
 
 // ---- A scale changes nothing else ----
 
@@ -275,7 +274,7 @@ static size_t results(const struct setting *s, const char *scale, float *out)
     return count;
 }
 
-START_TEST(powers_of_two_change_no_bit)
+LOOP_TEST(powers_of_two_change_no_bit, 0, SETTINGS)
 {
     static const char *const scales[] = {"1", "1024",
                                          "dynamic:initial_scale=65536,dynamic_growth_steps=3"};
@@ -291,9 +290,8 @@ START_TEST(powers_of_two_change_no_bit)
                           (double)without[k]);
     }
 }
-END_TEST
 
-START_TEST(other_scales_change_roundings_only)
+TEST(other_scales_change_roundings_only)
 {
     float without[MOST], with[MOST];
     forget_errors();
@@ -302,7 +300,6 @@ START_TEST(other_scales_change_roundings_only)
     for (size_t k = 0; k < count; k++)
         ck_assert_float_eq_tol(with[k], without[k], 1e-5f * fmaxf(1, fabsf(without[k])));
 }
-END_TEST
 
 // ---- Skipped steps ----
 
@@ -314,7 +311,7 @@ static json_t *faults(const char *list)
 }
 
 // Moving statistics stay, too; and the loss of the step is left out of that of the epoch.
-START_TEST(a_skipped_step_changes_nothing_at_all)
+LOOP_TEST(a_skipped_step_changes_nothing_at_all, 0, 4)
 {
     static const char *const strategies[] = {"ring", "sharded", "central-storage",
                                              "parameter-server:mode=sync"};
@@ -359,9 +356,8 @@ START_TEST(a_skipped_step_changes_nothing_at_all)
     ls_run_close(run);
     json_decref(c);
 }
-END_TEST
 
-START_TEST(the_report_has_the_scale_and_what_was_skipped)
+TEST(the_report_has_the_scale_and_what_was_skipped)
 {
     char file[] = "/tmp/lockstep-loss-scale-XXXXXX";
     const int descriptor = mkstemp(file);
@@ -400,10 +396,9 @@ START_TEST(the_report_has_the_scale_and_what_was_skipped)
     ls_run_close(run);
     json_decref(c);
 }
-END_TEST
 
 // What is too much for float32 with the first scales is not with later ones.
-START_TEST(a_scale_falls_until_gradients_are_finite)
+TEST(a_scale_falls_until_gradients_are_finite)
 {
     json_t *c = faults("[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]");
     size_t count;
@@ -425,10 +420,9 @@ START_TEST(a_scale_falls_until_gradients_are_finite)
     ls_run_close(run);
     json_decref(c);
 }
-END_TEST
 
 // The averages of weights begin with the first update.
-START_TEST(weights_of_a_training_without_updates_stay)
+TEST(weights_of_a_training_without_updates_stay)
 {
     json_t *all = faults("[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]");
     float before[MOST], after[MOST];
@@ -447,9 +441,8 @@ START_TEST(weights_of_a_training_without_updates_stay)
     ls_run_close(run);
     json_decref(all);
 }
-END_TEST
 
-START_TEST(a_hundred_skipped_steps_end_the_training)
+TEST(a_hundred_skipped_steps_end_the_training)
 {
     static const struct {
         const char *strategy, *scale;
@@ -483,10 +476,9 @@ START_TEST(a_hundred_skipped_steps_end_the_training)
     json_decref(none);
     json_decref(all);
 }
-END_TEST
 
 // As in Keras, which looks at the loss alone: gradients that overflow are skipped.
-START_TEST(terminate_on_nan_ends_at_a_loss_that_is_not_finite)
+LOOP_TEST(terminate_on_nan_ends_at_a_loss_that_is_not_finite, 0, 4)
 {
     static const char *const strategies[] = {"ring", "sharded", "central-storage",
                                              "parameter-server:mode=sync"};
@@ -517,7 +509,6 @@ START_TEST(terminate_on_nan_ends_at_a_loss_that_is_not_finite)
     ls_run_close(run);
     json_decref(c);
 }
-END_TEST
 
 // ---- Refusals ----
 
@@ -535,7 +526,7 @@ static void refused(const char *strategy, const char *text)
     json_decref(c);
 }
 
-START_TEST(strategies_refuse_scales_that_they_cannot_keep)
+TEST(strategies_refuse_scales_that_they_cannot_keep)
 {
     forget_errors();
     refused("parameter-server", "loss scales need all gradients of a step together");
@@ -543,9 +534,8 @@ START_TEST(strategies_refuse_scales_that_they_cannot_keep)
     refused("parameter-server:mode=sync,servers=2,shard_bytes=4", "loss scales need all gradients "
                                                                   "on one server");
 }
-END_TEST
 
-START_TEST(wrong_scales_are_refused)
+TEST(wrong_scales_are_refused)
 {
     static const struct {
         const char *scale, *text;
@@ -572,10 +562,9 @@ START_TEST(wrong_scales_are_refused)
     ls_model_close(model);
     ls_run_close(run);
 }
-END_TEST
 
 // Keras's scale may become 0 or infinite, from where it never comes back.
-START_TEST(scales_have_bounds)
+TEST(scales_have_bounds)
 {
     const struct ls_loss_scale dynamic = {LS_DYNAMIC_SCALE, 0x1p-126f, 1};
     struct ls_loss_scale_state state = ls_loss_scale_begin(&dynamic);
@@ -588,28 +577,13 @@ START_TEST(scales_have_bounds)
     ck_assert_str_eq(ls_loss_scale_default(true), "dynamic");
     ck_assert_str_eq(ls_loss_scale_default(false), "none");
 }
-END_TEST
+
+TEST_SECONDS(200);
 
 int main(void)
 {
-    Suite *suite = suite_create("loss scale");
-    TCase *cases = tcase_create("loss scale");
     read_fixture();
-    tcase_set_timeout(cases, 200);
-    tcase_add_loop_test(cases, steps_are_those_of_keras, 0, PLACES);
-    tcase_add_loop_test(cases, powers_of_two_change_no_bit, 0, SETTINGS);
-    tcase_add_test(cases, other_scales_change_roundings_only);
-    tcase_add_loop_test(cases, a_skipped_step_changes_nothing_at_all, 0, 4);
-    tcase_add_test(cases, the_report_has_the_scale_and_what_was_skipped);
-    tcase_add_test(cases, a_scale_falls_until_gradients_are_finite);
-    tcase_add_test(cases, weights_of_a_training_without_updates_stay);
-    tcase_add_test(cases, a_hundred_skipped_steps_end_the_training);
-    tcase_add_loop_test(cases, terminate_on_nan_ends_at_a_loss_that_is_not_finite, 0, 4);
-    tcase_add_test(cases, strategies_refuse_scales_that_they_cannot_keep);
-    tcase_add_test(cases, wrong_scales_are_refused);
-    tcase_add_test(cases, scales_have_bounds);
-    suite_add_tcase(suite, cases);
-    const int failed = test_suite_run(suite);
+    const int failed = test_suite_run("loss scale");
     json_decref(fixture);
     return failed;
 }

@@ -36,7 +36,7 @@ static const struct setting settings[] = {
 };
 
 // Adam's bias correction, momentum, dropout's draws and the order of examples all depend on what was before.
-START_TEST(two_fits_of_one_epoch_are_one_fit_of_two)
+TABLE_TEST(two_fits_of_one_epoch_are_one_fit_of_two, settings)
 {
     const struct setting *setting = &settings[_i];
     struct ls_run *many = run_of(setting->strategy, setting->replicas);
@@ -60,9 +60,8 @@ START_TEST(two_fits_of_one_epoch_are_one_fit_of_two)
     ls_model_close(twice);
     ls_run_close(many);
 }
-END_TEST
 
-START_TEST(epochs_of_all_fits_have_orders_of_their_own)
+TEST(epochs_of_all_fits_have_orders_of_their_own)
 {
     struct ls_model *model = model_of(run, "sgd:learning_rate=0"); // nothing is learnt
     const struct ls_fit_options options = {.batch = 8};
@@ -76,9 +75,8 @@ START_TEST(epochs_of_all_fits_have_orders_of_their_own)
     }
     ls_model_close(model);
 }
-END_TEST
 
-START_TEST(compile_keeps_weights_and_begins_the_optimizer_anew)
+TEST(compile_keeps_weights_and_begins_the_optimizer_anew)
 {
     char path[64];
     struct ls_model *model = model_of(run, "adam"), *fresh = model_of(run, "adam");
@@ -99,9 +97,8 @@ START_TEST(compile_keeps_weights_and_begins_the_optimizer_anew)
     ls_model_close(model);
     ls_model_close(fresh);
 }
-END_TEST
 
-START_TEST(a_compile_that_is_refused_changes_nothing)
+TEST(a_compile_that_is_refused_changes_nothing)
 {
     struct ls_model *model = model_of(run, "adam"), *other = model_of(run, "adam");
     const struct ls_fit_options options = {.batch = 8};
@@ -124,9 +121,8 @@ START_TEST(a_compile_that_is_refused_changes_nothing)
     ls_model_close(model);
     ls_model_close(other);
 }
-END_TEST
 
-START_TEST(a_second_fit_may_have_another_batch_and_other_replicas_do_not_matter)
+TEST(a_second_fit_may_have_another_batch_and_other_replicas_do_not_matter)
 {
     static const uint64_t batches[] = {8, 3, 50, 1000, 1};
     struct ls_run *three = run_of("ring", 3);
@@ -141,9 +137,8 @@ START_TEST(a_second_fit_may_have_another_batch_and_other_replicas_do_not_matter)
     ls_model_close(many);
     ls_run_close(three);
 }
-END_TEST
 
-START_TEST(models_of_one_run_do_not_touch_each_other)
+TEST(models_of_one_run_do_not_touch_each_other)
 {
     struct ls_model *a = model_of(run, "adam"), *b = model_of(run, "adam"),
                     *alone = model_of(run, "adam");
@@ -159,11 +154,10 @@ START_TEST(models_of_one_run_do_not_touch_each_other)
     ls_model_close(b);
     ls_model_close(alone);
 }
-END_TEST
 
 // ---- Results ----
 
-START_TEST(epochs_say_how_it_went)
+TEST(epochs_say_how_it_went)
 {
     struct ls_model *model = model_of(run, "adam:learning_rate=0.01");
     const struct ls_fit_options options = {.batch = 8, .epochs = 3, .validation = test};
@@ -199,9 +193,8 @@ START_TEST(epochs_say_how_it_went)
               isnan(ls_metric_value(&epochs[0].metrics, "val_accuracy")));
     ls_model_close(model);
 }
-END_TEST
 
-START_TEST(without_the_metric_accuracy_is_no_number)
+TEST(without_the_metric_accuracy_is_no_number)
 {
     struct ls_model *model = model_of(run, "adam");
     struct ls_scores scores;
@@ -213,9 +206,8 @@ START_TEST(without_the_metric_accuracy_is_no_number)
     ck_assert(isnan(ls_metric_value(&scores.metrics, "accuracy")));
     ls_model_close(model);
 }
-END_TEST
 
-START_TEST(a_model_may_come_as_text)
+TEST(a_model_may_come_as_text)
 {
     static const char text[] =
         "{\"class_name\": \"Sequential\", \"config\": {\"name\": \"mine\", \"layers\": ["
@@ -237,9 +229,8 @@ START_TEST(a_model_may_come_as_text)
     ck_assert_uint_eq(ls_model_parameters(model), 16 * 10 + 10);
     ls_model_close(model);
 }
-END_TEST
 
-START_TEST(evaluation_needs_no_fit)
+TEST(evaluation_needs_no_fit)
 {
     struct ls_model *model = model_of(run, "adam");
     struct ls_scores first, again;
@@ -254,9 +245,8 @@ START_TEST(evaluation_needs_no_fit)
                         ls_metric_value(&again.metrics, "accuracy"));
     ls_model_close(model);
 }
-END_TEST
 
-START_TEST(learning_rates_scale_with_the_replicas)
+TEST(learning_rates_scale_with_the_replicas)
 {
     struct ls_run *four = run_of("ring", 4);
     struct ls_model *model = model_of(four, "sgd");
@@ -268,9 +258,8 @@ START_TEST(learning_rates_scale_with_the_replicas)
     ls_model_close(model);
     ls_run_close(four);
 }
-END_TEST
 
-START_TEST(options_may_be_left_out)
+TEST(options_may_be_left_out)
 {
     struct ls_run *defaults = NULL;
     OK(ls_run_open(NULL, &defaults));
@@ -283,11 +272,10 @@ START_TEST(options_may_be_left_out)
     ls_data_close(NULL);
     ls_run_close(NULL);
 }
-END_TEST
 
 // ---- What is refused ----
 
-START_TEST(a_model_must_be_compiled)
+TEST(a_model_must_be_compiled)
 {
     const struct ls_layer layers[] = {LS_INPUT(4, 4, 1), LS_FLATTEN(), LS_DENSE(10), LS_END};
     struct ls_model *model = NULL;
@@ -297,9 +285,8 @@ START_TEST(a_model_must_be_compiled)
     expect_error(ls_evaluate(model, test, 0, &scores), LS_USAGE, "call ls_compile first");
     ls_model_close(model);
 }
-END_TEST
 
-START_TEST(data_of_another_shape_is_refused)
+TEST(data_of_another_shape_is_refused)
 {
     struct ls_model *model = model_of(run, "adam");
     struct ls_scores scores;
@@ -322,9 +309,8 @@ START_TEST(data_of_another_shape_is_refused)
     }
     ls_model_close(model);
 }
-END_TEST
 
-START_TEST(fewer_classes_than_units_are_welcome)
+TEST(fewer_classes_than_units_are_welcome)
 {
     struct ls_data *data = data_of("synthetic:shape=4x4x1,examples=50,classes=3", "train");
     struct ls_model *model = model_of(run, "adam");
@@ -332,9 +318,8 @@ START_TEST(fewer_classes_than_units_are_welcome)
     ls_model_close(model);
     ls_data_close(data);
 }
-END_TEST
 
-START_TEST(options_that_cannot_be_are_refused)
+TEST(options_that_cannot_be_are_refused)
 {
     struct ls_model *model = model_of(run, "adam");
     struct ls_run *other = NULL;
@@ -357,9 +342,8 @@ START_TEST(options_that_cannot_be_are_refused)
     ck_assert_ptr_null(other);
     ls_model_close(model);
 }
-END_TEST
 
-START_TEST(one_device_takes_one_replica)
+TEST(one_device_takes_one_replica)
 {
     struct ls_run *two = run_of("one-device", 2);
     struct ls_model *model = model_of(two, "adam");
@@ -367,11 +351,10 @@ START_TEST(one_device_takes_one_replica)
     ls_model_close(model);
     ls_run_close(two);
 }
-END_TEST
 
 // ---- Weights ----
 
-START_TEST(weights_go_through_a_file)
+TEST(weights_go_through_a_file)
 {
     char path[64];
     struct ls_model *model = model_of(run, "adam"), *other = model_of(run, "adam");
@@ -397,10 +380,9 @@ START_TEST(weights_go_through_a_file)
     ls_model_close(other);
     ls_model_close(different);
 }
-END_TEST
 
 // What operations see in another shape than Keras: the file has Keras's, and another model reads it.
-START_TEST(weights_have_the_shapes_of_keras_in_a_file)
+TEST(weights_have_the_shapes_of_keras_in_a_file)
 {
     static const uint64_t dims[] = {3, 2, 4, 1};
     const struct ls_layer layers[] = {
@@ -436,7 +418,6 @@ START_TEST(weights_have_the_shapes_of_keras_in_a_file)
     ls_model_close(model);
     ls_model_close(other);
 }
-END_TEST
 
 // ---- Interruption ----
 
@@ -448,7 +429,7 @@ static void *interrupt_soon(void *argument)
     return NULL;
 }
 
-START_TEST(another_thread_may_interrupt_a_fit)
+LOOP_TEST(another_thread_may_interrupt_a_fit, 1, 4)
 {
     struct ls_run *many = run_of(_i > 1 ? "ring" : "one-device", (uint32_t)_i);
     struct ls_model *model = model_of(many, "adam"), *untrained = model_of(many, "adam");
@@ -473,9 +454,8 @@ START_TEST(another_thread_may_interrupt_a_fit)
     ls_model_close(untrained);
     ls_run_close(many);
 }
-END_TEST
 
-START_TEST(an_interruption_waits_for_the_next_call)
+TEST(an_interruption_waits_for_the_next_call)
 {
     struct ls_model *model = model_of(run, "adam");
     struct ls_scores scores = {.examples = 1};
@@ -491,36 +471,6 @@ START_TEST(an_interruption_waits_for_the_next_call)
     OK(ls_evaluate(model, train, 8, &scores));
     ls_model_close(model);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("core/train/model");
-    TCase *cases = tcase_create("model");
-    tcase_set_timeout(cases, 120);
-    tcase_add_checked_fixture(cases, set_up, tear_down);
-    tcase_add_loop_test(cases, two_fits_of_one_epoch_are_one_fit_of_two, 0,
-                        sizeof(settings) / sizeof(settings[0]));
-    tcase_add_test(cases, epochs_of_all_fits_have_orders_of_their_own);
-    tcase_add_test(cases, compile_keeps_weights_and_begins_the_optimizer_anew);
-    tcase_add_test(cases, a_compile_that_is_refused_changes_nothing);
-    tcase_add_test(cases, a_second_fit_may_have_another_batch_and_other_replicas_do_not_matter);
-    tcase_add_test(cases, models_of_one_run_do_not_touch_each_other);
-    tcase_add_test(cases, epochs_say_how_it_went);
-    tcase_add_test(cases, without_the_metric_accuracy_is_no_number);
-    tcase_add_test(cases, a_model_may_come_as_text);
-    tcase_add_test(cases, evaluation_needs_no_fit);
-    tcase_add_test(cases, learning_rates_scale_with_the_replicas);
-    tcase_add_test(cases, options_may_be_left_out);
-    tcase_add_test(cases, a_model_must_be_compiled);
-    tcase_add_test(cases, data_of_another_shape_is_refused);
-    tcase_add_test(cases, fewer_classes_than_units_are_welcome);
-    tcase_add_test(cases, options_that_cannot_be_are_refused);
-    tcase_add_test(cases, one_device_takes_one_replica);
-    tcase_add_test(cases, weights_go_through_a_file);
-    tcase_add_test(cases, weights_have_the_shapes_of_keras_in_a_file);
-    tcase_add_loop_test(cases, another_thread_may_interrupt_a_fit, 1, 4);
-    tcase_add_test(cases, an_interruption_waits_for_the_next_call);
-    suite_add_tcase(suite, cases);
-    return test_suite_run(suite);
-}
+TEST_FIXTURE(set_up, tear_down);
+TEST_SECONDS(120);

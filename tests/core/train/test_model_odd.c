@@ -4,7 +4,7 @@
 
 // ---- Odd sizes ----
 
-START_TEST(a_set_smaller_than_a_batch_is_one_step)
+TEST(a_set_smaller_than_a_batch_is_one_step)
 {
     struct ls_data *few = data_of("synthetic:shape=4x4x1,examples=5", "train");
     struct ls_run *two = run_of("ring", 2);
@@ -19,9 +19,8 @@ START_TEST(a_set_smaller_than_a_batch_is_one_step)
     ls_run_close(two);
     ls_data_close(few);
 }
-END_TEST
 
-START_TEST(sixty_four_replicas_share_three_examples)
+LOOP_TEST(sixty_four_replicas_share_three_examples, 0, 2)
 {
     struct ls_data *data = data_of("synthetic:shape=4x4x1,examples=70", "train");
     struct ls_data *validation = data_of("synthetic:shape=4x4x1,examples=70", "test"); // 7
@@ -44,9 +43,8 @@ START_TEST(sixty_four_replicas_share_three_examples)
     ls_data_close(validation);
     ls_data_close(data);
 }
-END_TEST
 
-START_TEST(more_replicas_than_examples_are_refused)
+TEST(more_replicas_than_examples_are_refused)
 {
     struct ls_data *few = data_of("synthetic:shape=4x4x1,examples=2", "train");
     struct ls_run *three = run_of("ring", 3);
@@ -63,9 +61,8 @@ START_TEST(more_replicas_than_examples_are_refused)
     ls_run_close(three);
     ls_data_close(few);
 }
-END_TEST
 
-START_TEST(for_ever_is_a_number_of_epochs)
+TEST(for_ever_is_a_number_of_epochs)
 {
     struct ls_model *model = model_of(run, "adam");
     OK(ls_fit(model, train,
@@ -75,7 +72,6 @@ START_TEST(for_ever_is_a_number_of_epochs)
     ck_assert_uint_eq(count, 5);
     ls_model_close(model);
 }
-END_TEST
 
 static unsigned warnings;
 static char last_warning[512];
@@ -89,7 +85,7 @@ static void keep_warning(void *context, uint32_t level, const char *line)
     snprintf(last_warning, sizeof(last_warning), "%s", line);
 }
 
-START_TEST(slices_change_nothing_but_rounding)
+TEST(slices_change_nothing_but_rounding)
 {
     struct ls_run *two = run_of("ring", 2);
     struct ls_model *whole = model_of(two, "sgd"), *sliced = model_of(two, "sgd");
@@ -106,11 +102,10 @@ START_TEST(slices_change_nothing_but_rounding)
     ls_model_close(sliced);
     ls_run_close(two);
 }
-END_TEST
 
 // ---- Odd models ----
 
-START_TEST(a_model_without_variables_is_refused)
+TEST(a_model_without_variables_is_refused)
 {
     const struct ls_layer layers[] = {LS_INPUT(4, 4, 1), LS_FLATTEN(), LS_END};
     struct ls_model *model = NULL;
@@ -125,9 +120,8 @@ START_TEST(a_model_without_variables_is_refused)
     ck_assert_ptr_nonnull(strstr(text, "Total params: 0 (0 bytes)"));
     ls_model_close(model);
 }
-END_TEST
 
-START_TEST(dropout_may_be_the_last_layer)
+TEST(dropout_may_be_the_last_layer)
 {
     const struct ls_layer layers[] = {LS_INPUT(4, 4, 1), LS_FLATTEN(), LS_DENSE(10),
                                       LS_DROPOUT(0.5), LS_END};
@@ -148,9 +142,8 @@ START_TEST(dropout_may_be_the_last_layer)
     ls_model_close(models[1]);
     ls_run_close(two);
 }
-END_TEST
 
-START_TEST(targets_are_learnt_with_squared_errors)
+TEST(targets_are_learnt_with_squared_errors)
 {
     const struct ls_layer layers[] = {LS_INPUT(4), LS_DENSE(3), LS_END};
     struct ls_data *targets = data_of("synthetic:shape=4,classes=0,outputs=3,examples=60", "train");
@@ -168,9 +161,8 @@ START_TEST(targets_are_learnt_with_squared_errors)
     ls_model_close(model);
     ls_data_close(targets);
 }
-END_TEST
 
-START_TEST(class_numbers_are_targets_for_squared_errors)
+TEST(class_numbers_are_targets_for_squared_errors)
 {
     const struct ls_layer layers[] = {LS_INPUT(4, 4, 1), LS_FLATTEN(), LS_DENSE(1), LS_END};
     struct ls_model *model = NULL;
@@ -182,23 +174,6 @@ START_TEST(class_numbers_are_targets_for_squared_errors)
     ck_assert(isfinite(ls_metric_value(&scores.metrics, "loss")));
     ls_model_close(model);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("core/train/model_odd");
-    TCase *cases = tcase_create("model_odd");
-    tcase_set_timeout(cases, 120);
-    tcase_add_checked_fixture(cases, set_up, tear_down);
-    tcase_add_test(cases, a_set_smaller_than_a_batch_is_one_step);
-    tcase_add_loop_test(cases, sixty_four_replicas_share_three_examples, 0, 2);
-    tcase_add_test(cases, more_replicas_than_examples_are_refused);
-    tcase_add_test(cases, for_ever_is_a_number_of_epochs);
-    tcase_add_test(cases, slices_change_nothing_but_rounding);
-    tcase_add_test(cases, a_model_without_variables_is_refused);
-    tcase_add_test(cases, dropout_may_be_the_last_layer);
-    tcase_add_test(cases, targets_are_learnt_with_squared_errors);
-    tcase_add_test(cases, class_numbers_are_targets_for_squared_errors);
-    suite_add_tcase(suite, cases);
-    return test_suite_run(suite);
-}
+TEST_FIXTURE(set_up, tear_down);
+TEST_SECONDS(120);

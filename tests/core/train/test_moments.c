@@ -70,7 +70,7 @@ static struct ls_model *start(struct ls_run *of)
 static const struct ls_fit_options two_steps = {
     .batch = 25, .callbacks = &table, .callback_count = 1};
 
-START_TEST(batches_are_told_around_each_of_them)
+LOOP_TEST(batches_are_told_around_each_of_them, 1, 3)
 {
     struct ls_run *some = run_of(_i > 1 ? "ring" : "one-device", (uint32_t)_i);
     struct ls_model *model = start(some);
@@ -106,9 +106,8 @@ START_TEST(batches_are_told_around_each_of_them)
     ls_model_close(model);
     ls_run_close(some);
 }
-END_TEST
 
-START_TEST(replicas_that_do_not_wait_have_a_beginning_of_each_step_too)
+TEST(replicas_that_do_not_wait_have_a_beginning_of_each_step_too)
 {
     struct ls_run *some = run_of("parameter-server:mode=async", 2);
     struct ls_model *model = start(some);
@@ -123,7 +122,6 @@ START_TEST(replicas_that_do_not_wait_have_a_beginning_of_each_step_too)
     ls_model_close(model);
     ls_run_close(some);
 }
-END_TEST
 
 // In the order of the letters: who is called, and what is called until it ends.
 static const struct {
@@ -132,7 +130,7 @@ static const struct {
 } ends[] = {{'V', "V"}, {'X', "VXx"}, {'x', "VXx"}, {'v', "VXxXxXxv"},
             {'P', "P"}, {'Y', "PYy"}, {'y', "PYy"}, {'p', "PYyYyYyp"}};
 
-START_TEST(what_a_moment_answers_ends_the_call)
+LOOP_TEST(what_a_moment_answers_ends_the_call, 0, 16)
 {
     static const enum ls_status statuses[] = {LS_BAD_INPUT, LS_INTERRUPTED};
     struct ls_model *model = start(run);
@@ -156,9 +154,8 @@ START_TEST(what_a_moment_answers_ends_the_call)
     OK(ls_fit(model, train, &two_steps));
     ls_model_close(model);
 }
-END_TEST
 
-START_TEST(the_beginning_of_a_step_ends_the_training_after_it)
+TEST(the_beginning_of_a_step_ends_the_training_after_it)
 {
     struct ls_model *model = start(run);
     struct ls_fit_options options = two_steps;
@@ -170,7 +167,6 @@ START_TEST(the_beginning_of_a_step_ends_the_training_after_it)
     ck_assert_ptr_nonnull(strstr(ls_last_error(), "notes.on_train_batch_begin failed"));
     ls_model_close(model);
 }
-END_TEST
 
 static enum ls_status called; // what the call in the callback answered
 
@@ -186,7 +182,7 @@ static enum ls_status call_it(void *context, const struct ls_fit_state *state)
     return LS_OK;
 }
 
-START_TEST(a_batch_is_no_moment_to_use_the_model)
+LOOP_TEST(a_batch_is_no_moment_to_use_the_model, 0, 3)
 {
     struct ls_model *model = start(run);
     struct ls_scores scores;
@@ -200,9 +196,8 @@ START_TEST(a_batch_is_no_moment_to_use_the_model)
     OK(ls_evaluate(model, train, 50, &scores));
     ls_model_close(model);
 }
-END_TEST
 
-START_TEST(a_validation_loss_that_is_not_finite_may_end_the_training)
+TEST(a_validation_loss_that_is_not_finite_may_end_the_training)
 {
     struct ls_model *model = start(run);
     float inputs[4 * 4 * 4];
@@ -232,20 +227,5 @@ START_TEST(a_validation_loss_that_is_not_finite_may_end_the_training)
     ls_data_close(wild);
     ls_model_close(model);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("core/train/moments");
-    TCase *cases = tcase_create("moments");
-    tcase_set_timeout(cases, 60);
-    tcase_add_checked_fixture(cases, set_up, tear_down);
-    tcase_add_loop_test(cases, batches_are_told_around_each_of_them, 1, 3);
-    tcase_add_test(cases, replicas_that_do_not_wait_have_a_beginning_of_each_step_too);
-    tcase_add_loop_test(cases, what_a_moment_answers_ends_the_call, 0, 16);
-    tcase_add_test(cases, the_beginning_of_a_step_ends_the_training_after_it);
-    tcase_add_loop_test(cases, a_batch_is_no_moment_to_use_the_model, 0, 3);
-    tcase_add_test(cases, a_validation_loss_that_is_not_finite_may_end_the_training);
-    suite_add_tcase(suite, cases);
-    return test_suite_run(suite);
-}
+TEST_FIXTURE(set_up, tear_down);

@@ -319,14 +319,13 @@ static void check_steps(const struct setting *setting, const char *norm, struct 
     ls_run_close(run);
 }
 
-START_TEST(every_strategy_does_what_keras_does)
+LOOP_TEST(every_strategy_does_what_keras_does, 0, SETTINGS)
 {
     struct plain expected = {.frozen = false};
     check_steps(&settings[_i], "", &expected, true);
 }
-END_TEST
 
-START_TEST(a_frozen_normalization_takes_the_moving_statistics_and_stays)
+LOOP_TEST(a_frozen_normalization_takes_the_moving_statistics_and_stays, 0, SETTINGS)
 {
     struct plain expected = {.frozen = true};
     check_steps(&settings[_i],
@@ -336,19 +335,17 @@ START_TEST(a_frozen_normalization_takes_the_moving_statistics_and_stays)
                 &expected, false);
     ck_assert_double_eq_tol(expected.of.variance[3], 0.3, 1e-7);
 }
-END_TEST
 
-START_TEST(without_scale_and_center_gamma_is_1_and_beta_0)
+LOOP_TEST(without_scale_and_center_gamma_is_1_and_beta_0, 0, SETTINGS)
 {
     struct plain expected = {.no_gamma = true, .no_beta = true};
     check_steps(&settings[_i], ", \"scale\": false, \"center\": false", &expected, true);
     ck_assert_double_eq(expected.of.gamma[3], 1);
     ck_assert_double_eq(expected.of.beta[3], 0);
 }
-END_TEST
 
 // Replicas that have the same share of each batch, or microbatches of it, give the same model.
-START_TEST(the_same_shares_give_the_same_model_under_every_strategy)
+LOOP_TEST(the_same_shares_give_the_same_model_under_every_strategy, 0, 2)
 {
     static const struct setting same[][6] = {
         {{"one-device", 1, 2, "cpu"},
@@ -377,11 +374,10 @@ START_TEST(the_same_shares_give_the_same_model_under_every_strategy)
         ls_run_close(runs[i]);
     }
 }
-END_TEST
 
 // A replica without examples pushes nothing that moves the statistics: with two examples, which one
 // of two replicas trains one after the other, they stay between what the two examples have.
-START_TEST(an_empty_share_leaves_statistics_alone_where_replicas_do_not_wait)
+TEST(an_empty_share_leaves_statistics_alone_where_replicas_do_not_wait)
 {
     struct ls_run *run = run_of("parameter-server:mode=async", 2);
     struct ls_data *two = data_of("synthetic:shape=4x4x1,examples=50,limit=2", "train");
@@ -401,7 +397,6 @@ START_TEST(an_empty_share_leaves_statistics_alone_where_replicas_do_not_wait)
     ls_data_close(two);
     ls_run_close(run);
 }
-END_TEST
 
 // ---- Evaluation and files ----
 
@@ -413,7 +408,7 @@ static double plain_loss(const struct plain *p)
     return loss;
 }
 
-START_TEST(evaluation_takes_the_moving_statistics_whatever_the_shares)
+LOOP_TEST(evaluation_takes_the_moving_statistics_whatever_the_shares, 0, SETTINGS)
 {
     const struct setting *setting = &settings[_i];
     struct ls_run *run = open_run(setting);
@@ -431,9 +426,8 @@ START_TEST(evaluation_takes_the_moving_statistics_whatever_the_shares)
     ls_model_close(model);
     ls_run_close(run);
 }
-END_TEST
 
-START_TEST(files_have_keras_s_variables_and_no_constants)
+LOOP_TEST(files_have_keras_s_variables_and_no_constants, 0, 4)
 {
     static const struct {
         const char *norm;
@@ -486,10 +480,9 @@ START_TEST(files_have_keras_s_variables_and_no_constants)
     ls_model_close(other);
     ls_run_close(run);
 }
-END_TEST
 
 // Two fits of five steps are one of ten: Adam's moments and statistics go on, through the stores too.
-START_TEST(statistics_go_on_over_fits)
+LOOP_TEST(statistics_go_on_over_fits, 0, SETTINGS)
 {
     const struct setting *setting = &settings[_i];
     struct ls_run *run = open_run(setting);
@@ -508,24 +501,6 @@ START_TEST(statistics_go_on_over_fits)
     ls_model_close(twice);
     ls_run_close(run);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("moving statistics");
-    TCase *tests = tcase_create("moving statistics");
-    tcase_set_timeout(tests, 120);
-    tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_add_loop_test(tests, every_strategy_does_what_keras_does, 0, SETTINGS);
-    tcase_add_loop_test(tests, a_frozen_normalization_takes_the_moving_statistics_and_stays, 0,
-                        SETTINGS);
-    tcase_add_loop_test(tests, without_scale_and_center_gamma_is_1_and_beta_0, 0, SETTINGS);
-    tcase_add_loop_test(tests, the_same_shares_give_the_same_model_under_every_strategy, 0, 2);
-    tcase_add_test(tests, an_empty_share_leaves_statistics_alone_where_replicas_do_not_wait);
-    tcase_add_loop_test(tests, evaluation_takes_the_moving_statistics_whatever_the_shares, 0,
-                        SETTINGS);
-    tcase_add_loop_test(tests, files_have_keras_s_variables_and_no_constants, 0, 4);
-    tcase_add_loop_test(tests, statistics_go_on_over_fits, 0, SETTINGS);
-    suite_add_tcase(suite, tests);
-    return test_suite_run(suite);
-}
+TEST_FIXTURE(set_up, tear_down);
+TEST_SECONDS(120);

@@ -124,7 +124,7 @@ static void check(const json_t *c, const char *what, size_t i, double got, doubl
 
 static const char *const devices[] = {"reference", "cpu"};
 
-START_TEST(policies_are_those_of_keras)
+LOOP_TEST(policies_are_those_of_keras, 0, 2)
 {
     const json_t *c, *cases = json_object_get(fixture, "cases");
     float predictions[MOST], expected[MOST];
@@ -156,10 +156,9 @@ START_TEST(policies_are_those_of_keras)
     }
     ls_run_close(run);
 }
-END_TEST
 
 // Casts become part of a kernel on one device and are steps of their own on the other.
-START_TEST(losses_on_cpu_are_those_of_reference)
+TEST(losses_on_cpu_are_those_of_reference)
 {
     const json_t *c;
     size_t k;
@@ -190,7 +189,6 @@ START_TEST(losses_on_cpu_are_those_of_reference)
                           (double)found[1][i], (double)found[0][i]);
     }
 }
-END_TEST
 
 // ---- Gradients ----
 
@@ -253,7 +251,7 @@ static double length(const float *values, size_t count)
 // Roundings are as good as random: the difference of all gradients together is some roundings of
 // their length, each of which went through several operations. Between the devices a sum in another
 // order may be rounded to the other side, so that is no smaller.
-START_TEST(gradients_are_those_of_float32_but_for_roundings)
+LOOP_TEST(gradients_are_those_of_float32_but_for_roundings, 0, 2)
 {
     static const struct {
         const char *precision;
@@ -275,12 +273,11 @@ START_TEST(gradients_are_those_of_float32_but_for_roundings)
                       types[t].precision, difference / types[t].rounding);
     }
 }
-END_TEST
 
 // ---- Replicas ----
 
 // ls_fit fails where the replicas' parameters are not the same bits in the end.
-START_TEST(replicas_agree_under_every_strategy)
+LOOP_TEST(replicas_agree_under_every_strategy, 0, 6)
 {
     static const char *const strategies[] = {"ring", "central-storage",
                                              "parameter-server:mode=sync"};
@@ -305,11 +302,10 @@ START_TEST(replicas_agree_under_every_strategy)
     ls_run_close(together);
     ls_data_close(data);
 }
-END_TEST
 
 // ---- Variables and outputs ----
 
-START_TEST(variables_and_outputs_are_float32)
+TEST(variables_and_outputs_are_float32)
 {
     struct ls_run *run = open_run(NULL, "cpu", 1, "mixed_float16"), *plain = NULL;
     struct ls_data *data = data_of(LAYERS_DATA, "train");
@@ -347,9 +343,8 @@ START_TEST(variables_and_outputs_are_float32)
     ls_run_close(plain);
     ls_data_close(data);
 }
-END_TEST
 
-START_TEST(probabilities_come_from_float32)
+TEST(probabilities_come_from_float32)
 {
     struct ls_run *run = open_run(NULL, "reference", 1, "mixed_bfloat16");
     struct ls_data *data = data_of(LAYERS_DATA, "train");
@@ -374,10 +369,9 @@ START_TEST(probabilities_come_from_float32)
     ls_run_close(run);
     ls_data_close(data);
 }
-END_TEST
 
 // bfloat16 ends where float32 does.
-START_TEST(the_first_halves_that_are_not_finite_are_named)
+LOOP_TEST(the_first_halves_that_are_not_finite_are_named, 0, 2)
 {
     const struct ls_layer layers[] = {
         LS_INPUT(4, 4, 1),
@@ -400,9 +394,8 @@ START_TEST(the_first_halves_that_are_not_finite_are_named)
     ls_run_close(run);
     ls_data_close(data);
 }
-END_TEST
 
-START_TEST(other_precisions_are_refused)
+TEST(other_precisions_are_refused)
 {
     static const char *const wrong[] = {"float16", "bfloat16", "float64", "half", ""};
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
@@ -412,10 +405,9 @@ START_TEST(other_precisions_are_refused)
                      "expected float32, mixed_bfloat16 or mixed_float16");
     }
 }
-END_TEST
 
 // The policy of the run is for layers whose own is float32; float32 is for all.
-START_TEST(the_run_decides_for_layers_that_do_not_say_it)
+TEST(the_run_decides_for_layers_that_do_not_say_it)
 {
     static const struct {
         const char *run, *precision;
@@ -441,25 +433,13 @@ START_TEST(the_run_decides_for_layers_that_do_not_say_it)
         ls_run_close(run);
     }
 }
-END_TEST
+
+TEST_SECONDS(100);
 
 int main(void)
 {
-    Suite *suite = suite_create("precision");
-    TCase *cases = tcase_create("precision");
     read_fixture();
-    tcase_set_timeout(cases, 100);
-    tcase_add_loop_test(cases, policies_are_those_of_keras, 0, 2);
-    tcase_add_test(cases, losses_on_cpu_are_those_of_reference);
-    tcase_add_loop_test(cases, gradients_are_those_of_float32_but_for_roundings, 0, 2);
-    tcase_add_loop_test(cases, replicas_agree_under_every_strategy, 0, 6);
-    tcase_add_test(cases, variables_and_outputs_are_float32);
-    tcase_add_test(cases, probabilities_come_from_float32);
-    tcase_add_loop_test(cases, the_first_halves_that_are_not_finite_are_named, 0, 2);
-    tcase_add_test(cases, other_precisions_are_refused);
-    tcase_add_test(cases, the_run_decides_for_layers_that_do_not_say_it);
-    suite_add_tcase(suite, cases);
-    const int failed = test_suite_run(suite);
+    const int failed = test_suite_run("precision");
     json_decref(fixture);
     return failed;
 }

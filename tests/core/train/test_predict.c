@@ -23,7 +23,7 @@ static void check_same(const float *a, const float *b, float tolerance)
         ck_assert_float_eq_tol(a[i], b[i], tolerance);
 }
 
-START_TEST(a_model_need_not_be_compiled)
+TEST(a_model_need_not_be_compiled)
 {
     float before[EXAMPLES * CLASSES], after[EXAMPLES * CLASSES];
     struct ls_model *model = logits_of(run);
@@ -42,10 +42,9 @@ START_TEST(a_model_need_not_be_compiled)
     ck_assert_uint_eq(errors, 0);
     ls_model_close(model);
 }
-END_TEST
 
 // Names of metrics do not go with the model.
-START_TEST(scores_outlive_their_model)
+TEST(scores_outlive_their_model)
 {
     struct ls_model *model = logits_of(run);
     struct ls_scores scores;
@@ -59,10 +58,9 @@ START_TEST(scores_outlive_their_model)
     ck_assert_double_eq(ls_metric_value(&scores.metrics, "sparse_top_k_categorical_accuracy"),
                         1); // of 10 classes
 }
-END_TEST
 
 // Between two fits of one step: it takes the weights of the replicas and stores, and changes nothing.
-START_TEST(a_prediction_between_fits_changes_nothing)
+LOOP_TEST(a_prediction_between_fits_changes_nothing, 0, 3)
 {
     static const char *const strategies[] = {"ring", "central-storage",
                                              "parameter-server:mode=sync"};
@@ -89,10 +87,9 @@ START_TEST(a_prediction_between_fits_changes_nothing)
     ls_model_close(other);
     ls_run_close(own);
 }
-END_TEST
 
 // The second output is made on the way to the first.
-START_TEST(several_outputs_of_an_example_are_one_row)
+TEST(several_outputs_of_an_example_are_one_row)
 {
     float alone[EXAMPLES * CLASSES];
     struct ls_model *model = logits_of(run);
@@ -122,9 +119,8 @@ START_TEST(several_outputs_of_an_example_are_one_row)
     free(out);
     ls_model_close(model);
 }
-END_TEST
 
-START_TEST(data_that_does_not_fit_is_refused)
+TEST(data_that_does_not_fit_is_refused)
 {
     float out[EXAMPLES * CLASSES];
     struct ls_model *model = logits_of(run);
@@ -140,7 +136,6 @@ START_TEST(data_that_does_not_fit_is_refused)
     ls_data_close(larger);
     ls_model_close(model);
 }
-END_TEST
 
 static enum ls_status predict_within(void *context, const struct ls_fit_state *state)
 {
@@ -152,7 +147,7 @@ static enum ls_status predict_within(void *context, const struct ls_fit_state *s
     return LS_OK;
 }
 
-START_TEST(a_callback_of_its_own_fit_cannot_predict)
+TEST(a_callback_of_its_own_fit_cannot_predict)
 {
     const struct ls_callbacks callbacks = {.on_epoch_end = predict_within};
     struct ls_model *model = model_of(run, "sgd");
@@ -160,9 +155,8 @@ START_TEST(a_callback_of_its_own_fit_cannot_predict)
               &(struct ls_fit_options){.batch = 8, .callbacks = &callbacks, .callback_count = 1}));
     ls_model_close(model);
 }
-END_TEST
 
-START_TEST(an_interruption_ends_one_prediction)
+TEST(an_interruption_ends_one_prediction)
 {
     float out[EXAMPLES * CLASSES];
     struct ls_model *model = logits_of(run);
@@ -171,21 +165,5 @@ START_TEST(an_interruption_ends_one_prediction)
     OK(ls_predict(model, train, 8, out));
     ls_model_close(model);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("predict");
-    TCase *tests = tcase_create("predict");
-    tcase_set_timeout(tests, 60);
-    tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_add_test(tests, a_model_need_not_be_compiled);
-    tcase_add_test(tests, scores_outlive_their_model);
-    tcase_add_loop_test(tests, a_prediction_between_fits_changes_nothing, 0, 3);
-    tcase_add_test(tests, several_outputs_of_an_example_are_one_row);
-    tcase_add_test(tests, data_that_does_not_fit_is_refused);
-    tcase_add_test(tests, a_callback_of_its_own_fit_cannot_predict);
-    tcase_add_test(tests, an_interruption_ends_one_prediction);
-    suite_add_tcase(suite, tests);
-    return test_suite_run(suite);
-}
+TEST_FIXTURE(set_up, tear_down);

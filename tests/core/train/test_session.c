@@ -122,7 +122,7 @@ static struct ls_model *run_sequence(bool anew, struct seen *seen)
     return model;
 }
 
-START_TEST(calls_on_one_session_give_the_bits_of_calls_on_new_ones)
+LOOP_TEST(calls_on_one_session_give_the_bits_of_calls_on_new_ones, 0, SETTINGS)
 {
     struct seen kept = {.count = 0}, anew = {.count = 0};
     open_run(_i);
@@ -136,11 +136,10 @@ START_TEST(calls_on_one_session_give_the_bits_of_calls_on_new_ones)
     ls_model_close(one);
     ls_model_close(another);
 }
-END_TEST
 
 // ---- What is kept ----
 
-START_TEST(fits_of_one_step_reopen_nothing)
+LOOP_TEST(fits_of_one_step_reopen_nothing, 0, SETTINGS)
 {
     open_run(_i);
     const struct ls_fit_options step = {.batch = 8, .steps = 1};
@@ -160,9 +159,8 @@ START_TEST(fits_of_one_step_reopen_nothing)
     ck_assert_uint_eq(replica->program_count, programs);
     ls_model_close(model);
 }
-END_TEST
 
-START_TEST(runs_and_times_of_kernels_are_those_of_the_last_fit)
+LOOP_TEST(runs_and_times_of_kernels_are_those_of_the_last_fit, 0, 2)
 {
     static const struct {
         uint64_t steps, runs; // the first step does not count where there is another
@@ -182,9 +180,8 @@ START_TEST(runs_and_times_of_kernels_are_those_of_the_last_fit)
     }
     ls_model_close(model);
 }
-END_TEST
 
-START_TEST(a_session_for_evaluation_makes_room_for_one_that_trains)
+TEST(a_session_for_evaluation_makes_room_for_one_that_trains)
 {
     struct ls_scores before, after;
     open_run(1);
@@ -199,9 +196,8 @@ START_TEST(a_session_for_evaluation_makes_room_for_one_that_trains)
                         ls_metric_value(&after.metrics, "loss"));
     ls_model_close(model);
 }
-END_TEST
 
-START_TEST(data_may_be_closed_between_fits)
+LOOP_TEST(data_may_be_closed_between_fits, 0, SETTINGS)
 {
     open_run(_i);
     struct ls_model *model = model_of(run, "adam"), *same = model_of(run, "adam");
@@ -220,9 +216,8 @@ START_TEST(data_may_be_closed_between_fits)
     ls_model_close(model);
     ls_model_close(same);
 }
-END_TEST
 
-START_TEST(variables_on_the_host_leave_no_optimizer_state_on_replicas)
+LOOP_TEST(variables_on_the_host_leave_no_optimizer_state_on_replicas, 0, SETTINGS)
 {
     open_run(_i);
     const bool host = _i >= 3; // or in parts
@@ -235,7 +230,6 @@ START_TEST(variables_on_the_host_leave_no_optimizer_state_on_replicas)
                              host);
     ls_model_close(model);
 }
-END_TEST
 
 // ---- Failures ----
 
@@ -260,7 +254,7 @@ static struct ls_model *linear_model(void)
 
 // The data of step 6 of 7 is poisoned: weights, optimizer, steps and the place in the order are
 // those after step 5.
-START_TEST(after_a_loss_that_is_not_finite_the_model_is_that_before_the_step)
+LOOP_TEST(after_a_loss_that_is_not_finite_the_model_is_that_before_the_step, 0, SETTINGS)
 {
     open_run(_i);
     struct ls_model *model = linear_model(), *same = linear_model();
@@ -292,11 +286,10 @@ START_TEST(after_a_loss_that_is_not_finite_the_model_is_that_before_the_step)
     ls_model_close(model);
     ls_model_close(same);
 }
-END_TEST
 
 // When what the last update made is not finite, there is no state before the step that could be
 // told from it.
-START_TEST(parameters_that_are_not_finite_do_not_come_to_the_host)
+TEST(parameters_that_are_not_finite_do_not_come_to_the_host)
 {
     open_run(1);
     struct ls_model *model = model_of(run, "sgd"), *same = model_of(run, "sgd");
@@ -315,11 +308,10 @@ START_TEST(parameters_that_are_not_finite_do_not_come_to_the_host)
     ls_model_close(model);
     ls_model_close(same);
 }
-END_TEST
 
 // A long fit leaves all on the replicas, too, where host memory keeps it. Saving brings the weights
 // alone, and the next fit goes on with the states of the optimizer.
-START_TEST(weights_come_to_the_host_when_somebody_needs_them)
+LOOP_TEST(weights_come_to_the_host_when_somebody_needs_them, 0, 5)
 {
     open_run(_i);
     const struct ls_fit_options long_fit = {.batch = 8, .steps = 40};
@@ -350,9 +342,8 @@ START_TEST(weights_come_to_the_host_when_somebody_needs_them)
     ls_model_close(model);
     ls_model_close(same);
 }
-END_TEST
 
-START_TEST(weights_without_their_optimizer_state_are_not_trained)
+LOOP_TEST(weights_without_their_optimizer_state_are_not_trained, 0, 5)
 {
     open_run(_i);
     struct ls_model *model = model_of(run, "adam");
@@ -367,7 +358,6 @@ START_TEST(weights_without_their_optimizer_state_are_not_trained)
     unlink(WEIGHTS);
     ls_model_close(model);
 }
-END_TEST
 
 static char warning[1024]; // the last one
 
@@ -379,7 +369,7 @@ static void keep_warning(void *context, uint32_t level, const char *line)
 }
 
 // Short fits leave the weights on the replicas; what cannot come to the host is lost, and said.
-START_TEST(steps_that_do_not_come_to_the_host_are_not_lost_in_silence)
+LOOP_TEST(steps_that_do_not_come_to_the_host_are_not_lost_in_silence, 0, 3)
 {
     open_run(1);
     struct ls_model *model = linear_model();
@@ -401,9 +391,8 @@ START_TEST(steps_that_do_not_come_to_the_host_are_not_lost_in_silence)
     ck_assert_uint_eq(model->steps_done, 0);
     ls_model_close(model);
 }
-END_TEST
 
-START_TEST(replicas_that_differ_end_the_session)
+TEST(replicas_that_differ_end_the_session)
 {
     float value = 1000;
     size_t count;
@@ -436,9 +425,8 @@ START_TEST(replicas_that_differ_end_the_session)
     ls_model_close(model);
     ls_model_close(same);
 }
-END_TEST
 
-START_TEST(data_that_cannot_be_read_leaves_the_session_alone)
+TEST(data_that_cannot_be_read_leaves_the_session_alone)
 {
     open_run(1);
     struct ls_model *model = model_of(run, "sgd"), *same = model_of(run, "sgd");
@@ -463,7 +451,6 @@ START_TEST(data_that_cannot_be_read_leaves_the_session_alone)
     ls_model_close(model);
     ls_model_close(same);
 }
-END_TEST
 
 static enum ls_status stop_after_two(void *context, const struct ls_fit_state *state)
 {
@@ -474,7 +461,7 @@ static enum ls_status stop_after_two(void *context, const struct ls_fit_state *s
 }
 
 // Replicas that do not wait for each other have read more than the steps that were counted.
-START_TEST(after_a_stop_an_asynchronous_strategy_reads_on_at_the_next_example)
+TEST(after_a_stop_an_asynchronous_strategy_reads_on_at_the_next_example)
 {
     run = run_of("parameter-server:mode=async,delay_replica=1,delay_ms=40", 2);
     struct ls_model *model = model_of(run, "sgd");
@@ -487,14 +474,13 @@ START_TEST(after_a_stop_an_asynchronous_strategy_reads_on_at_the_next_example)
     ck_assert_uint_eq(ls_fit_epochs(model, &count)->examples, 50 - 2 * 8);
     ls_model_close(model);
 }
-END_TEST
 
 // ---- Blocks ----
 
 // A batch in 8 blocks is that of 2 ranks in 4 each: the blocks are the same, and the sum of each
 // rank is a subtree. More ranks need something that adds them in a binary tree of their order,
 // too.
-START_TEST(blocks_give_the_same_bits_on_one_replica_and_on_two)
+LOOP_TEST(blocks_give_the_same_bits_on_one_replica_and_on_two, 12, 15)
 {
     static const struct {
         const char *strategy;
@@ -519,32 +505,6 @@ START_TEST(blocks_give_the_same_bits_on_one_replica_and_on_two)
         ls_run_close(own);
     }
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("core/train/session");
-    TCase *cases = tcase_create("session");
-    tcase_set_timeout(cases, 120);
-    tcase_add_checked_fixture(cases, set_up, tear_down);
-    tcase_add_loop_test(cases, calls_on_one_session_give_the_bits_of_calls_on_new_ones, 0,
-                        SETTINGS);
-    tcase_add_loop_test(cases, fits_of_one_step_reopen_nothing, 0, SETTINGS);
-    tcase_add_loop_test(cases, runs_and_times_of_kernels_are_those_of_the_last_fit, 0, 2);
-    tcase_add_test(cases, a_session_for_evaluation_makes_room_for_one_that_trains);
-    tcase_add_loop_test(cases, data_may_be_closed_between_fits, 0, SETTINGS);
-    tcase_add_loop_test(cases, variables_on_the_host_leave_no_optimizer_state_on_replicas, 0,
-                        SETTINGS);
-    tcase_add_loop_test(cases, after_a_loss_that_is_not_finite_the_model_is_that_before_the_step, 0,
-                        SETTINGS);
-    tcase_add_test(cases, parameters_that_are_not_finite_do_not_come_to_the_host);
-    tcase_add_loop_test(cases, weights_come_to_the_host_when_somebody_needs_them, 0, 5);
-    tcase_add_loop_test(cases, weights_without_their_optimizer_state_are_not_trained, 0, 5);
-    tcase_add_loop_test(cases, steps_that_do_not_come_to_the_host_are_not_lost_in_silence, 0, 3);
-    tcase_add_test(cases, replicas_that_differ_end_the_session);
-    tcase_add_test(cases, data_that_cannot_be_read_leaves_the_session_alone);
-    tcase_add_test(cases, after_a_stop_an_asynchronous_strategy_reads_on_at_the_next_example);
-    tcase_add_loop_test(cases, blocks_give_the_same_bits_on_one_replica_and_on_two, 12, 15);
-    suite_add_tcase(suite, cases);
-    return test_suite_run(suite);
-}
+TEST_FIXTURE(set_up, tear_down);
+TEST_SECONDS(120);

@@ -134,7 +134,7 @@ static const char *const stages[] = {
 #define STAGES 5
 
 // Each stage with 1 to 4 replicas.
-START_TEST(weights_states_and_losses_are_those_of_mirrored)
+LOOP_TEST(weights_states_and_losses_are_those_of_mirrored, 0, 4 * STAGES)
 {
     const uint32_t replicas = (uint32_t)_i % 4 + 1;
     const char *optimizer = optimizers[(_i + _i / 4) % 3];
@@ -151,7 +151,6 @@ START_TEST(weights_states_and_losses_are_those_of_mirrored)
     ls_run_close(one);
     ls_run_close(other);
 }
-END_TEST
 
 #define FROZEN_FIRST 0x2
 #define FROZEN_BASE 0xfe
@@ -162,7 +161,7 @@ static const uint32_t frozen[] = {
 #define FREEZINGS (sizeof(frozen) / sizeof(frozen[0]))
 
 // The first layer, some in the middle, the last, all but one, and every other one.
-START_TEST(layers_that_do_not_learn_are_those_of_mirrored)
+LOOP_TEST(layers_that_do_not_learn_are_those_of_mirrored, 0, 4 * FREEZINGS)
 {
     const uint32_t replicas = (uint32_t)_i % 4 + 1, which = frozen[_i / 4];
     static float outputs[2][10 * 64];
@@ -181,10 +180,9 @@ START_TEST(layers_that_do_not_learn_are_those_of_mirrored)
     ls_run_close(one);
     ls_run_close(other);
 }
-END_TEST
 
 // Contributions to them are written in forward, and leave when backward begins.
-START_TEST(many_moving_statistics_are_those_of_mirrored)
+TEST(many_moving_statistics_are_those_of_mirrored)
 {
     static const char *const with[] = {"mirrored:collective=ring,bucket=1000",
                                        "sharded:stage=2,bucket=1000",
@@ -204,11 +202,10 @@ START_TEST(many_moving_statistics_are_those_of_mirrored)
         ls_run_close(runs[i]);
     }
 }
-END_TEST
 
 // Moving statistics are read with what is trained, ranks have no examples in the last batch, and a
 // training goes on afterwards.
-START_TEST(evaluations_and_predictions_are_those_of_mirrored)
+TEST(evaluations_and_predictions_are_those_of_mirrored)
 {
     static const char *const with[] = {"mirrored:collective=ring,bucket=2000",
                                        "sharded:stage=3,bucket=2000"};
@@ -234,7 +231,6 @@ START_TEST(evaluations_and_predictions_are_those_of_mirrored)
         ls_run_close(runs[i]);
     }
 }
-END_TEST
 
 // [replica thread]
 static enum ls_status interrupt_third(void *context, const struct ls_fit_state *state)
@@ -245,7 +241,7 @@ static enum ls_status interrupt_third(void *context, const struct ls_fit_state *
 }
 
 // Behind one batch for all replicas, which wait for each other's parameters, and can go on.
-START_TEST(an_interrupted_evaluation_ends_before_its_last_batch)
+TEST(an_interrupted_evaluation_ends_before_its_last_batch)
 {
     struct ls_run *run = run_of("sharded:stage=3,bucket=2000", 4);
     struct ls_model *model = wide_model(run, optimizers[0], 60);
@@ -261,10 +257,9 @@ START_TEST(an_interrupted_evaluation_ends_before_its_last_batch)
     ls_model_close(model);
     ls_run_close(run);
 }
-END_TEST
 
 // Whose reduce-scatter may add in another order than its all-reduce, or has none of its own.
-START_TEST(every_collective_gives_the_losses_of_mirrored)
+LOOP_TEST(every_collective_gives_the_losses_of_mirrored, 0, 14)
 {
     static const char *const collectives[] = {
         "ring", "halving-doubling", "tree", "torus", "direct", "two-level", "hierarchical-copy"};
@@ -292,11 +287,10 @@ START_TEST(every_collective_gives_the_losses_of_mirrored)
         ls_run_close(runs[i]);
     }
 }
-END_TEST
 
 // The squares of the ranks are added in another order; blocks of a share and empty shares (a batch
 // of 2) are as ever.
-START_TEST(norms_are_those_of_mirrored)
+LOOP_TEST(norms_are_those_of_mirrored, 0, STAGES)
 {
     const struct ls_fit_options options = {
         .batch = _i % 2 ? 2 : 9, .steps = 10, .epochs = 9, .microbatches = _i % 2 ? 1 : 2};
@@ -317,7 +311,6 @@ START_TEST(norms_are_those_of_mirrored)
     ls_run_close(one);
     ls_run_close(other);
 }
-END_TEST
 
 // ---- Memory ----
 
@@ -366,7 +359,7 @@ static double bytes_per_parameter(const char *strategy, uint32_t replicas, const
 }
 
 // Padding, sums, and what a library needs beside them are within 2 %.
-START_TEST(each_stage_takes_the_memory_of_its_parts)
+LOOP_TEST(each_stage_takes_the_memory_of_its_parts, 0, 4)
 {
     const uint32_t replicas = (uint32_t)_i + 1, slots = replicas > 1;
     static const char *const with[] = {"mirrored", "sharded", "sharded:stage=2,bucket=170000",
@@ -383,11 +376,10 @@ START_TEST(each_stage_takes_the_memory_of_its_parts)
         bytes_per_parameter(with[3], replicas, "adam:use_ema=on", buckets[3]) - found;
     ck_assert_double_eq_tol(average, 4 * parts, 4 * parts * 0.02);
 }
-END_TEST
 
 // 285,800 parameters that do not learn are in parts, and 2,010 that do: 16 bytes each, and a bucket
 // of gradients.
-START_TEST(what_does_not_learn_is_in_parts)
+LOOP_TEST(what_does_not_learn_is_in_parts, 0, 3)
 {
     const uint32_t replicas = (uint32_t)_i + 2;
     const double rest = 285800 - 800, head = 2010, bucket = 40200; // layer 2 to 8 has a bucket each
@@ -399,11 +391,10 @@ START_TEST(what_does_not_learn_is_in_parts)
     ls_model_close(model);
     ls_run_close(run);
 }
-END_TEST
 
 // Where nothing was trained: 4 bytes a parameter in parts and two buckets, and a training goes on
 // afterwards.
-START_TEST(an_evaluation_alone_has_its_parts)
+LOOP_TEST(an_evaluation_alone_has_its_parts, 0, 3)
 {
     const uint32_t replicas = (uint32_t)_i + 2;
     static const char *const with[] = {"mirrored:collective=ring,bucket=170000",
@@ -435,10 +426,9 @@ START_TEST(an_evaluation_alone_has_its_parts)
         ls_run_close(runs[i]);
     }
 }
-END_TEST
 
 // A model whose parameters fit no replica is evaluated on four, from what was saved.
-START_TEST(a_model_that_does_not_fit_one_replica_is_evaluated_on_four)
+TEST(a_model_that_does_not_fit_one_replica_is_evaluated_on_four)
 {
     static const char *const with[] = {"mirrored", "sharded", "sharded:stage=3,bucket=170000"};
     struct ls_run *run = run_of("mirrored", 1);
@@ -467,7 +457,6 @@ START_TEST(a_model_that_does_not_fit_one_replica_is_evaluated_on_four)
     for (size_t i = 0; i < expected.metrics.count; i++)
         ck_assert_double_eq_tol(found.metrics.list[i].value, expected.metrics.list[i].value, 1e-5);
 }
-END_TEST
 
 static enum ls_status train_within(const char *strategy, const char *device, uint32_t replicas)
 {
@@ -485,7 +474,7 @@ static enum ls_status train_within(const char *strategy, const char *device, uin
 
 // 287,000 parameters: 4.6 MB of 16 bytes each, 2.9 MB of 10, 2.4 of 7 and two buckets, 1.8 of 4
 // and four.
-START_TEST(a_model_that_does_not_fit_one_replica_trains_on_four)
+TEST(a_model_that_does_not_fit_one_replica_trains_on_four)
 {
     static const char *const with[] = {NULL, "mirrored", "sharded", "sharded:stage=2,bucket=170000",
                                        "sharded:stage=3,bucket=170000"};
@@ -500,7 +489,6 @@ START_TEST(a_model_that_does_not_fit_one_replica_trains_on_four)
             forget_errors();
         }
 }
-END_TEST
 
 // ---- Checkpoints ----
 
@@ -510,7 +498,7 @@ struct place {
 };
 
 // Ten steps here, saved, ten steps there: as long as the number of replicas stays, to the bit.
-START_TEST(a_saved_training_goes_on_in_any_world)
+LOOP_TEST(a_saved_training_goes_on_in_any_world, 0, 12)
 {
     static const struct place places[][2] = {
         {{"sharded", 3}, {"sharded", 3}},
@@ -550,10 +538,9 @@ START_TEST(a_saved_training_goes_on_in_any_world)
     ls_run_close(one);
     ls_run_close(other);
 }
-END_TEST
 
 // Another set of layers learns after a training is loaded.
-START_TEST(a_saved_training_goes_on_with_other_layers)
+LOOP_TEST(a_saved_training_goes_on_with_other_layers, 0, 16)
 {
     static const struct place places[][2] = {
         {{"sharded:stage=3,bucket=2000", 3}, {"sharded:stage=3,bucket=2000", 3}},
@@ -583,7 +570,6 @@ START_TEST(a_saved_training_goes_on_with_other_layers)
     ls_model_close(first);
     ls_run_close(saves);
 }
-END_TEST
 
 // ---- Values in and out ----
 
@@ -610,7 +596,7 @@ static size_t file_of(const char *path, char **out)
 }
 
 // Nothing of it makes a copy of the model on the host; also with averages, which become weights.
-START_TEST(values_in_parts_go_one_by_one)
+LOOP_TEST(values_in_parts_go_one_by_one, 0, 2)
 {
     struct ls_run *one = run_of("mirrored:collective=ring", 4),
                   *other = run_of("sharded:stage=3", 4);
@@ -658,10 +644,9 @@ START_TEST(values_in_parts_go_one_by_one)
     ls_run_close(one);
     ls_run_close(other);
 }
-END_TEST
 
 // The last update makes it so. A replica that holds none of it says so, too.
-START_TEST(a_parameter_in_parts_that_is_not_finite_is_named)
+TEST(a_parameter_in_parts_that_is_not_finite_is_named)
 {
     static const char *const strategies[] = {"mirrored", "sharded:stage=3"};
     const struct ls_layer layers[] = {LS_INPUT(4, 4, 1), LS_FLATTEN(), LS_DENSE(1), LS_END};
@@ -683,30 +668,6 @@ START_TEST(a_parameter_in_parts_that_is_not_finite_is_named)
     }
     ck_assert_str_eq(said[0], said[1]);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("core/train/sharded");
-    TCase *cases = tcase_create("sharded");
-    tcase_set_timeout(cases, 120);
-    tcase_add_checked_fixture(cases, set_up, tear_down);
-    tcase_add_loop_test(cases, weights_states_and_losses_are_those_of_mirrored, 0, 4 * STAGES);
-    tcase_add_loop_test(cases, layers_that_do_not_learn_are_those_of_mirrored, 0, 4 * FREEZINGS);
-    tcase_add_test(cases, many_moving_statistics_are_those_of_mirrored);
-    tcase_add_test(cases, evaluations_and_predictions_are_those_of_mirrored);
-    tcase_add_test(cases, an_interrupted_evaluation_ends_before_its_last_batch);
-    tcase_add_loop_test(cases, every_collective_gives_the_losses_of_mirrored, 0, 14);
-    tcase_add_loop_test(cases, norms_are_those_of_mirrored, 0, STAGES);
-    tcase_add_loop_test(cases, each_stage_takes_the_memory_of_its_parts, 0, 4);
-    tcase_add_loop_test(cases, what_does_not_learn_is_in_parts, 0, 3);
-    tcase_add_loop_test(cases, an_evaluation_alone_has_its_parts, 0, 3);
-    tcase_add_test(cases, a_model_that_does_not_fit_one_replica_trains_on_four);
-    tcase_add_test(cases, a_model_that_does_not_fit_one_replica_is_evaluated_on_four);
-    tcase_add_loop_test(cases, a_saved_training_goes_on_in_any_world, 0, 12);
-    tcase_add_loop_test(cases, a_saved_training_goes_on_with_other_layers, 0, 16);
-    tcase_add_loop_test(cases, values_in_parts_go_one_by_one, 0, 2);
-    tcase_add_test(cases, a_parameter_in_parts_that_is_not_finite_is_named);
-    suite_add_tcase(suite, cases);
-    return test_suite_run(suite);
-}
+TEST_FIXTURE(set_up, tear_down);
+TEST_SECONDS(120);

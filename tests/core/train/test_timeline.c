@@ -48,7 +48,7 @@ static int64_t read_fact(const char *fact, const char *name, uint32_t *count)
     return number;
 }
 
-START_TEST(every_fit_has_a_timeline_of_its_own_whose_steps_count_from_one)
+TEST(every_fit_has_a_timeline_of_its_own_whose_steps_count_from_one)
 {
     struct ls_model *model = model_of(run, "sgd");
     const struct ls_fit_options plain = {.batch = 10};
@@ -75,9 +75,8 @@ START_TEST(every_fit_has_a_timeline_of_its_own_whose_steps_count_from_one)
     ck_assert_uint_eq(count, 2);
     ls_model_close(model);
 }
-END_TEST
 
-START_TEST(what_cannot_be_is_refused_before_any_step)
+TEST(what_cannot_be_is_refused_before_any_step)
 {
     struct ls_model *model = model_of(run, "sgd");
     struct ls_fit_options options = {.batch = 10, .timeline = "/tmp/no-such-folder/t.json"};
@@ -91,16 +90,6 @@ START_TEST(what_cannot_be_is_refused_before_any_step)
     ck_assert_uint_eq(count, 0);
     ls_model_close(model);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("timeline");
-    TCase *tests = tcase_create("timeline");
-    tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_set_timeout(tests, 120);
-    tcase_add_test(tests, every_fit_has_a_timeline_of_its_own_whose_steps_count_from_one);
-    tcase_add_test(tests, what_cannot_be_is_refused_before_any_step);
-    suite_add_tcase(suite, tests);
-    return test_suite_run(suite);
-}
+TEST_FIXTURE(set_up, tear_down);
+TEST_SECONDS(120);

@@ -76,7 +76,7 @@ static void remove_folder(const char *folder)
     ck_assert_int_eq(remove(folder), 0);
 }
 
-START_TEST(a_callback_reads_the_gradients_that_the_replicas_have_reduced)
+LOOP_TEST(a_callback_reads_the_gradients_that_the_replicas_have_reduced, 0, 7)
 {
     static const struct {
         const char *strategy;
@@ -121,9 +121,8 @@ START_TEST(a_callback_reads_the_gradients_that_the_replicas_have_reduced)
     ls_model_close(model);
     ls_run_close(some);
 }
-END_TEST
 
-START_TEST(variables_have_the_names_and_shapes_of_keras)
+TEST(variables_have_the_names_and_shapes_of_keras)
 {
     static const struct {
         const char *name;
@@ -146,10 +145,9 @@ START_TEST(variables_have_the_names_and_shapes_of_keras)
     expect_error(ls_variable_describe(model, 6, &variable), LS_USAGE, "there is no number 6");
     ls_model_close(model);
 }
-END_TEST
 
 // After a short fit the replicas are ahead of the host; what is set reaches all of them.
-START_TEST(what_is_set_is_trained_on_under_every_strategy)
+LOOP_TEST(what_is_set_is_trained_on_under_every_strategy, 0, STRATEGIES)
 {
     struct ls_run *own = run_of(strategies[_i].name, strategies[_i].replicas);
     struct ls_model *model = model_of(own, "adam"), *other = model_of(own, "adam");
@@ -183,7 +181,6 @@ START_TEST(what_is_set_is_trained_on_under_every_strategy)
     ls_model_close(other);
     ls_run_close(own);
 }
-END_TEST
 
 // Sets the second variable to zeros at the end of the first epoch, and sees what there is at the end of the second.
 struct watcher {
@@ -212,7 +209,7 @@ static enum ls_status on_train_batch_end(void *context, const struct ls_fit_stat
     return LS_OK;
 }
 
-START_TEST(a_callback_sets_them_within_a_fit_under_every_strategy)
+LOOP_TEST(a_callback_sets_them_within_a_fit_under_every_strategy, 0, STRATEGIES)
 {
     struct ls_run *own = run_of(strategies[_i].name, strategies[_i].replicas);
     struct ls_model *model = model_of(own, "sgd:learning_rate=0.0001");
@@ -231,9 +228,8 @@ START_TEST(a_callback_sets_them_within_a_fit_under_every_strategy)
     ls_model_close(model);
     ls_run_close(own);
 }
-END_TEST
 
-START_TEST(between_the_steps_of_the_replicas_alone)
+TEST(between_the_steps_of_the_replicas_alone)
 {
     struct ls_model *model = model_of(run, "sgd");
     struct watcher watcher = {0};
@@ -245,9 +241,8 @@ START_TEST(between_the_steps_of_the_replicas_alone)
     expect_error(watcher.in_steps, LS_USAGE, "not in on_train_batch_end");
     ls_model_close(model);
 }
-END_TEST
 
-START_TEST(a_model_that_was_saved_trains_on_to_the_bit)
+LOOP_TEST(a_model_that_was_saved_trains_on_to_the_bit, 0, STRATEGIES)
 {
     struct ls_run *own = run_of(strategies[_i].name, strategies[_i].replicas);
     struct ls_model *model = model_of(own, "adam");
@@ -268,10 +263,9 @@ START_TEST(a_model_that_was_saved_trains_on_to_the_bit)
     ls_run_close(own);
     remove(FILE_NAME);
 }
-END_TEST
 
 // What was set since the last step is on the host alone, the state of the optimizer on the replicas alone.
-START_TEST(what_was_set_is_saved_with_the_optimizer)
+LOOP_TEST(what_was_set_is_saved_with_the_optimizer, 0, STRATEGIES)
 {
     struct ls_run *own = run_of(strategies[_i].name, strategies[_i].replicas);
     struct ls_model *model = model_of(own, "adam");
@@ -297,10 +291,9 @@ START_TEST(what_was_set_is_saved_with_the_optimizer)
     ls_run_close(own);
     remove(FILE_NAME);
 }
-END_TEST
 
 // A model that was saved before its first step has no state of the optimizer: neither has the one that is loaded.
-START_TEST(a_model_that_is_loaded_forgets_what_it_learned)
+LOOP_TEST(a_model_that_is_loaded_forgets_what_it_learned, 0, STRATEGIES)
 {
     struct ls_run *own = run_of(strategies[_i].name, strategies[_i].replicas);
     struct ls_model *model = model_of(own, "adagrad");
@@ -321,10 +314,9 @@ START_TEST(a_model_that_is_loaded_forgets_what_it_learned)
     remove(FILE_NAME);
     remove(LATER);
 }
-END_TEST
 
 // After an epoch the replicas have all, and the host has nothing; the next fit takes it from them.
-START_TEST(memory_that_runs_out_leaves_first_weights_or_those_of_the_fit)
+TEST(memory_that_runs_out_leaves_first_weights_or_those_of_the_fit)
 {
     const struct ls_fit_options epoch = {.batch = 10}, step = {.batch = 10, .steps = 1};
     struct ls_model *model = model_of(run, "adam");
@@ -356,9 +348,8 @@ START_TEST(memory_that_runs_out_leaves_first_weights_or_those_of_the_fit)
     free(trained);
     ls_model_close(model);
 }
-END_TEST
 
-START_TEST(a_checkpoint_without_memory_for_its_copy_ends_nothing)
+TEST(a_checkpoint_without_memory_for_its_copy_ends_nothing)
 {
     char folder[] = "variables-checkpoints-XXXXXX", file[128];
     ck_assert_ptr_nonnull(mkdtemp(folder));
@@ -391,9 +382,8 @@ START_TEST(a_checkpoint_without_memory_for_its_copy_ends_nothing)
     ls_model_close(model);
     remove_folder(folder);
 }
-END_TEST
 
-START_TEST(what_is_no_saved_model_of_this_one_is_refused)
+TEST(what_is_no_saved_model_of_this_one_is_refused)
 {
     struct ls_model *model = model_of(run, "adam"), *other = model_of(run, "sgd");
     OK(ls_model_save(model, FILE_NAME));
@@ -411,10 +401,9 @@ START_TEST(what_is_no_saved_model_of_this_one_is_refused)
     ls_model_close(other);
     remove(FILE_NAME);
 }
-END_TEST
 
 // The checkpoint is of another batch: that is seen before the model becomes the checkpoint's.
-START_TEST(a_resumption_that_is_refused_leaves_the_model_as_it_is)
+TEST(a_resumption_that_is_refused_leaves_the_model_as_it_is)
 {
     char folder[] = "variables-checkpoints-XXXXXX", file[128];
     ck_assert_ptr_nonnull(mkdtemp(folder));
@@ -439,7 +428,6 @@ START_TEST(a_resumption_that_is_refused_leaves_the_model_as_it_is)
     ck_assert_int_eq(remove(file), 0);
     remove_folder(folder);
 }
-END_TEST
 
 // Counts epochs in what checkpoints keep, and interrupts the second one.
 struct counter {
@@ -496,7 +484,7 @@ static enum ls_status fit_counted(struct ls_model *model, struct counter *counte
                                            .callback_count = 1});
 }
 
-START_TEST(an_epoch_that_was_interrupted_at_its_end_counts_once)
+LOOP_TEST(an_epoch_that_was_interrupted_at_its_end_counts_once, 0, 2)
 {
     char folder[] = "variables-checkpoints-XXXXXX", file[128];
     ck_assert_ptr_nonnull(mkdtemp(folder));
@@ -518,7 +506,6 @@ START_TEST(an_epoch_that_was_interrupted_at_its_end_counts_once)
     }
     remove_folder(folder);
 }
-END_TEST
 
 // The update that ruins the weights is the last one, and the callback takes no notice.
 static enum ls_status ignore_failure(void *context, const struct ls_fit_state *state)
@@ -528,7 +515,7 @@ static enum ls_status ignore_failure(void *context, const struct ls_fit_state *s
     return LS_OK;
 }
 
-START_TEST(a_failure_that_a_callback_ignores_fails_the_fit)
+TEST(a_failure_that_a_callback_ignores_fails_the_fit)
 {
     struct ls_model *model = model_of(run, "adam:learning_rate=3e38");
     const float large[10] = {3e38f, 3e38f, 3e38f, 3e38f, 3e38f, 3e38f, 3e38f, 3e38f, 3e38f, 3e38f};
@@ -543,29 +530,5 @@ START_TEST(a_failure_that_a_callback_ignores_fails_the_fit)
     forget_errors();
     ls_model_close(model);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("core/train/variables");
-    TCase *cases = tcase_create("variables");
-    tcase_add_checked_fixture(cases, set_up, tear_down);
-    tcase_set_timeout(cases, 60);
-    tcase_add_loop_test(cases, a_callback_reads_the_gradients_that_the_replicas_have_reduced, 0, 7);
-    tcase_add_test(cases, variables_have_the_names_and_shapes_of_keras);
-    tcase_add_loop_test(cases, what_is_set_is_trained_on_under_every_strategy, 0, STRATEGIES);
-    tcase_add_loop_test(cases, a_callback_sets_them_within_a_fit_under_every_strategy, 0,
-                        STRATEGIES);
-    tcase_add_test(cases, between_the_steps_of_the_replicas_alone);
-    tcase_add_loop_test(cases, a_model_that_was_saved_trains_on_to_the_bit, 0, STRATEGIES);
-    tcase_add_loop_test(cases, what_was_set_is_saved_with_the_optimizer, 0, STRATEGIES);
-    tcase_add_loop_test(cases, a_model_that_is_loaded_forgets_what_it_learned, 0, STRATEGIES);
-    tcase_add_test(cases, memory_that_runs_out_leaves_first_weights_or_those_of_the_fit);
-    tcase_add_test(cases, a_checkpoint_without_memory_for_its_copy_ends_nothing);
-    tcase_add_test(cases, what_is_no_saved_model_of_this_one_is_refused);
-    tcase_add_test(cases, a_resumption_that_is_refused_leaves_the_model_as_it_is);
-    tcase_add_loop_test(cases, an_epoch_that_was_interrupted_at_its_end_counts_once, 0, 2);
-    tcase_add_test(cases, a_failure_that_a_callback_ignores_fails_the_fit);
-    suite_add_tcase(suite, cases);
-    return test_suite_run(suite);
-}
+TEST_FIXTURE(set_up, tear_down);

@@ -65,7 +65,7 @@ static bool opens(struct ls_secure *at, const uint8_t *sealed, const char *text)
            memcmp(plain, text, 8) == 0;
 }
 
-START_TEST(who_knows_the_secret_is_understood_both_ways)
+TEST(who_knows_the_secret_is_understood_both_ways)
 {
     struct pair pair;
     uint8_t sealed[8 + 17];
@@ -78,9 +78,8 @@ START_TEST(who_knows_the_secret_is_understood_both_ways)
         ck_assert(opens(&pair.worker, sealed, "weights!"));
     }
 }
-END_TEST
 
-START_TEST(who_does_not_know_the_secret_gets_zeros)
+TEST(who_does_not_know_the_secret_gets_zeros)
 {
     struct pair pair;
     static const uint8_t zeros[LS_SECURE_PROOF];
@@ -91,11 +90,10 @@ START_TEST(who_does_not_know_the_secret_gets_zeros)
     begin(&pair, NULL, secret);
     ck_assert(!ls_secure_admit(&pair.store, pair.proof, pair.reply));
 }
-END_TEST
 
 // Whoever listened to a handshake can repeat it, but the store's nonce is another then. Nor does
 // the store's own proof open anything.
-START_TEST(a_repeated_handshake_is_worth_nothing)
+TEST(a_repeated_handshake_is_worth_nothing)
 {
     struct pair old, now;
     connect_pair(&old);
@@ -107,9 +105,8 @@ START_TEST(a_repeated_handshake_is_worth_nothing)
     begin(&now, secret, secret);
     ck_assert(!ls_secure_admit(&now.store, old.reply, now.reply));
 }
-END_TEST
 
-START_TEST(altered_repeated_and_reordered_frames_do_not_open)
+TEST(altered_repeated_and_reordered_frames_do_not_open)
 {
     struct pair pair;
     uint8_t one[25], two[25], damaged[25];
@@ -132,16 +129,14 @@ START_TEST(altered_repeated_and_reordered_frames_do_not_open)
     ck_assert(!opens(&pair.worker, two, "gradient")); // back to who sent it
     ck_assert(opens(&pair.store, two, "gradient"));
 }
-END_TEST
 
-START_TEST(a_greeting_is_told_from_other_protocols_by_its_first_bytes)
+TEST(a_greeting_is_told_from_other_protocols_by_its_first_bytes)
 {
     ck_assert(ls_secure_begins_greeting((const uint8_t *)"LSTORE1\n", 8));
     ck_assert(ls_secure_begins_greeting((const uint8_t *)"LST", 3));
     ck_assert(!ls_secure_begins_greeting((const uint8_t *)"G", 1));
     ck_assert(!ls_secure_begins_greeting((const uint8_t *)"LSTORE2\n", 8));
 }
-END_TEST
 
 // ---- Secrets ----
 
@@ -154,7 +149,7 @@ static void write_file(const char *path, const char *text, mode_t mode)
     ck_assert_int_eq(chmod(path, mode), 0);
 }
 
-START_TEST(a_made_secret_is_private_random_and_found)
+TEST(a_made_secret_is_private_random_and_found)
 {
     char path[] = "/tmp/lockstep-secret-XXXXXX", *one = NULL, *two = NULL;
     struct stat about;
@@ -184,9 +179,8 @@ START_TEST(a_made_secret_is_private_random_and_found)
     unlink(second);
     rmdir(path);
 }
-END_TEST
 
-START_TEST(a_file_that_others_may_read_is_no_secret)
+TEST(a_file_that_others_may_read_is_no_secret)
 {
     char path[] = "/tmp/lockstep-secret-XXXXXX", *found = NULL;
     const int fd = mkstemp(path);
@@ -218,13 +212,12 @@ START_TEST(a_file_that_others_may_read_is_no_secret)
     ck_assert_int_eq(ls_secret_find(NULL, NULL, &found), LS_OK);
     ck_assert_ptr_null(found);
 }
-END_TEST
 
 // ---- Frames ----
 
 #define KIND 3
 
-START_TEST(what_is_written_to_a_frame_is_read_from_it)
+TEST(what_is_written_to_a_frame_is_read_from_it)
 {
     static struct ls_frame frame;
     char text[16];
@@ -248,9 +241,8 @@ START_TEST(what_is_written_to_a_frame_is_read_from_it)
     ck_assert_uint_eq(ls_frame_get_u8(&reader), 0);
     ck_assert(reader.wrong);
 }
-END_TEST
 
-START_TEST(texts_that_do_not_fit_or_have_zeros_are_wrong)
+TEST(texts_that_do_not_fit_or_have_zeros_are_wrong)
 {
     static struct ls_frame frame;
     char text[8];
@@ -268,9 +260,8 @@ START_TEST(texts_that_do_not_fit_or_have_zeros_are_wrong)
     ls_frame_get_text(&reader, text, sizeof(text));
     ck_assert(reader.wrong);
 }
-END_TEST
 
-START_TEST(a_frame_takes_what_fits_and_says_when_not)
+TEST(a_frame_takes_what_fits_and_says_when_not)
 {
     static struct ls_frame frame;
     static uint8_t data[LS_FRAME_PLAIN];
@@ -281,23 +272,4 @@ START_TEST(a_frame_takes_what_fits_and_says_when_not)
     ls_frame_put_u8(&frame, 1);
     ck_assert(frame.full);
     ck_assert_uint_eq(frame.bytes, LS_FRAME_PLAIN);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("secure");
-    TCase *cases = tcase_create("secure");
-    tcase_add_test(cases, who_knows_the_secret_is_understood_both_ways);
-    tcase_add_test(cases, who_does_not_know_the_secret_gets_zeros);
-    tcase_add_test(cases, a_repeated_handshake_is_worth_nothing);
-    tcase_add_test(cases, altered_repeated_and_reordered_frames_do_not_open);
-    tcase_add_test(cases, a_greeting_is_told_from_other_protocols_by_its_first_bytes);
-    tcase_add_test(cases, a_made_secret_is_private_random_and_found);
-    tcase_add_test(cases, a_file_that_others_may_read_is_no_secret);
-    tcase_add_test(cases, what_is_written_to_a_frame_is_read_from_it);
-    tcase_add_test(cases, texts_that_do_not_fit_or_have_zeros_are_wrong);
-    tcase_add_test(cases, a_frame_takes_what_fits_and_says_when_not);
-    suite_add_tcase(suite, cases);
-    return test_suite_run(suite);
 }

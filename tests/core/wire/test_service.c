@@ -116,7 +116,7 @@ static void *echo_all(void *context)
     return NULL;
 }
 
-START_TEST(messages_of_all_sizes_come_whole_and_in_order)
+LOOP_TEST(messages_of_all_sizes_come_whole_and_in_order, 0, 2)
 {
     struct pair pair;
     open_pair(&pair, _i ? secret : NULL, 1);
@@ -138,7 +138,6 @@ START_TEST(messages_of_all_sizes_come_whole_and_in_order)
     ck_assert_int_eq(pair.status, LS_OK);
     ck_assert_uint_eq(pair.number, SIZES);
 }
-END_TEST
 
 static void *send_large(void *context)
 {
@@ -158,7 +157,7 @@ static void *send_large(void *context)
 }
 
 // No memory is taken for a length that nobody allowed.
-START_TEST(a_message_that_is_too_long_closes_its_connection)
+LOOP_TEST(a_message_that_is_too_long_closes_its_connection, 0, 3)
 {
     static const uint64_t lengths[] = {LS_SERVICE_FIRST_MESSAGE + 1, UINT64_C(1) << 30, UINT64_MAX};
     struct pair pair;
@@ -170,7 +169,6 @@ START_TEST(a_message_that_is_too_long_closes_its_connection)
     end_pair(&pair);
     ck_assert_int_eq(pair.status, LS_PEER_LOST);
 }
-END_TEST
 
 static void *send_damaged(void *context)
 {
@@ -190,7 +188,7 @@ static void *send_damaged(void *context)
     return NULL;
 }
 
-START_TEST(a_bit_that_was_changed_on_the_way_closes_the_connection)
+TEST(a_bit_that_was_changed_on_the_way_closes_the_connection)
 {
     struct pair pair;
     open_pair(&pair, secret, 1);
@@ -200,7 +198,6 @@ START_TEST(a_bit_that_was_changed_on_the_way_closes_the_connection)
     end_pair(&pair);
     ck_assert_int_eq(pair.status, LS_PEER_LOST);
 }
-END_TEST
 
 // ---- A peer that does not read ----
 
@@ -227,7 +224,7 @@ static void *ask_and_sleep(void *context)
 }
 
 // It asks for 50 answers of 8 MiB; the server never holds more than one that is not taken.
-START_TEST(who_does_not_read_is_not_listened_to)
+TEST(who_does_not_read_is_not_listened_to)
 {
     struct pair pair;
     uint8_t *data = calloc(1, 8 << 20);
@@ -257,7 +254,6 @@ START_TEST(who_does_not_read_is_not_listened_to)
     ck_assert_int_eq(pair.status, LS_OK);
     ck_assert_uint_eq(pair.number, 50);
 }
-END_TEST
 
 // ---- Strangers ----
 
@@ -273,7 +269,7 @@ static void *come_with_another_secret(void *context)
     return NULL;
 }
 
-START_TEST(another_secret_is_refused)
+TEST(another_secret_is_refused)
 {
     struct pair pair;
     struct ls_service_event event;
@@ -284,17 +280,15 @@ START_TEST(another_secret_is_refused)
     end_pair(&pair);
     ck_assert_int_eq(pair.status, LS_USAGE);
 }
-END_TEST
 
 // The key of servers is not that of the store: what was said to one is nothing to the other.
-START_TEST(the_key_is_not_that_of_the_store)
+TEST(the_key_is_not_that_of_the_store)
 {
     uint8_t store[LS_SECURE_KEY], server[LS_SECURE_KEY];
     ck_assert_int_eq(ls_secure_key(secret, store), LS_OK);
     ck_assert_int_eq(ls_channel_key(secret, server), LS_OK);
     ck_assert_mem_ne(store, server, LS_SECURE_KEY);
 }
-END_TEST
 
 static int connect_here(uint16_t port)
 {
@@ -305,7 +299,7 @@ static int connect_here(uint16_t port)
     return fd;
 }
 
-START_TEST(strangers_are_dropped_and_workers_still_served)
+TEST(strangers_are_dropped_and_workers_still_served)
 {
     struct pair pair;
     struct ls_service_event event;
@@ -333,11 +327,10 @@ START_TEST(strangers_are_dropped_and_workers_still_served)
         close(fds[i]);
     ck_assert_int_eq(pair.status, LS_OK);
 }
-END_TEST
 
 #define CROWD 10000
 
-START_TEST(a_crowd_that_comes_and_goes_is_counted)
+TEST(a_crowd_that_comes_and_goes_is_counted)
 {
     struct pair pair;
     struct ls_service_event event;
@@ -363,7 +356,6 @@ START_TEST(a_crowd_that_comes_and_goes_is_counted)
     end_pair(&pair);
     ck_assert_int_eq(pair.status, LS_OK);
 }
-END_TEST
 
 static atomic_bool has_come;
 
@@ -387,7 +379,7 @@ static void *come_in(void *context)
     return NULL;
 }
 
-START_TEST(who_comes_is_let_in_although_another_one_always_speaks)
+TEST(who_comes_is_let_in_although_another_one_always_speaks)
 {
     struct pair pair;
     struct ls_service_event event;
@@ -409,7 +401,6 @@ START_TEST(who_comes_is_let_in_although_another_one_always_speaks)
     pthread_join(pair.thread, NULL);
     pthread_join(second, NULL);
 }
-END_TEST
 
 // Whoever has recorded a worker's handshake sends it again: the server's nonce is another one then.
 static void *repeat_a_handshake(void *context)
@@ -435,7 +426,7 @@ static void *repeat_a_handshake(void *context)
     return NULL;
 }
 
-START_TEST(a_recorded_handshake_is_worth_nothing)
+TEST(a_recorded_handshake_is_worth_nothing)
 {
     struct pair pair;
     struct ls_service_event event;
@@ -449,9 +440,8 @@ START_TEST(a_recorded_handshake_is_worth_nothing)
     end_pair(&pair);
     ck_assert_int_eq(pair.status, LS_OK);
 }
-END_TEST
 
-START_TEST(nobody_there_is_said_after_the_patience)
+TEST(nobody_there_is_said_after_the_patience)
 {
     struct ls_channel channel;
     uint8_t key[LS_SECURE_KEY];
@@ -470,25 +460,4 @@ START_TEST(nobody_there_is_said_after_the_patience)
     ck_assert_ptr_nonnull(error);
     ck_assert_ptr_nonnull(strstr(error, "server 7 did not answer"));
     free(error);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("service");
-    TCase *tests = tcase_create("service");
-    tcase_set_timeout(tests, 60);
-    tcase_add_loop_test(tests, messages_of_all_sizes_come_whole_and_in_order, 0, 2);
-    tcase_add_loop_test(tests, a_message_that_is_too_long_closes_its_connection, 0, 3);
-    tcase_add_test(tests, a_bit_that_was_changed_on_the_way_closes_the_connection);
-    tcase_add_test(tests, who_does_not_read_is_not_listened_to);
-    tcase_add_test(tests, another_secret_is_refused);
-    tcase_add_test(tests, the_key_is_not_that_of_the_store);
-    tcase_add_test(tests, strangers_are_dropped_and_workers_still_served);
-    tcase_add_test(tests, a_crowd_that_comes_and_goes_is_counted);
-    tcase_add_test(tests, who_comes_is_let_in_although_another_one_always_speaks);
-    tcase_add_test(tests, a_recorded_handshake_is_worth_nothing);
-    tcase_add_test(tests, nobody_there_is_said_after_the_patience);
-    suite_add_tcase(suite, tests);
-    return test_suite_run(suite);
 }

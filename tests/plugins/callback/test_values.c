@@ -169,7 +169,7 @@ static void follow(const json_t *one)
     close_trial(&trial);
 }
 
-START_TEST(decisions_on_a_curve_are_those_of_keras)
+TEST(decisions_on_a_curve_are_those_of_keras)
 {
     json_error_t error;
     json_t *cases = json_load_file(TEST_CURVES, 0, &error);
@@ -179,7 +179,6 @@ START_TEST(decisions_on_a_curve_are_those_of_keras)
         follow(json_array_get(cases, i));
     json_decref(cases);
 }
-END_TEST
 
 static unsigned warnings;
 static char message[512];
@@ -192,7 +191,7 @@ static void count_warnings(void *context, uint32_t level, const char *line)
         snprintf(message, sizeof(message), "%s", line);
 }
 
-START_TEST(a_metric_that_there_is_not_is_said_once)
+TEST(a_metric_that_there_is_not_is_said_once)
 {
     struct trial trial;
     ck_assert_int_eq(open_trial(&trial, "early_stopping:monitor=val_loss"), LS_OK);
@@ -212,10 +211,9 @@ START_TEST(a_metric_that_there_is_not_is_said_once)
     ck_assert_ptr_nonnull(strstr(message, "monitor=val_loss: this training has no such metric"));
     close_trial(&trial);
 }
-END_TEST
 
 // In mode auto the metric says which way is better.
-START_TEST(an_accuracy_is_better_when_it_is_larger)
+TEST(an_accuracy_is_better_when_it_is_larger)
 {
     struct trial trial;
     ck_assert_int_eq(open_trial(&trial, "early_stopping:monitor=accuracy"), LS_OK);
@@ -229,9 +227,8 @@ START_TEST(an_accuracy_is_better_when_it_is_larger)
     }
     close_trial(&trial);
 }
-END_TEST
 
-START_TEST(options_that_make_no_sense_are_refused)
+TEST(options_that_make_no_sense_are_refused)
 {
     static const struct {
         const char *text, *says;
@@ -258,10 +255,9 @@ START_TEST(options_that_make_no_sense_are_refused)
         ls_loader_destroy(trial.loader);
     }
 }
-END_TEST
 
 // What a file says instead of what a callback has saved: `number` in place of a word of 8 bytes.
-START_TEST(a_state_that_no_callback_saves_is_refused)
+TEST(a_state_that_no_callback_saves_is_refused)
 {
     static const struct {
         const char *text;
@@ -310,18 +306,4 @@ START_TEST(a_state_that_no_callback_saves_is_refused)
         close_trial(&trial);
     }
     (void)remove("test-values.csv");
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("plugins/callback/values");
-    TCase *cases = tcase_create("values");
-    tcase_add_test(cases, decisions_on_a_curve_are_those_of_keras);
-    tcase_add_test(cases, a_metric_that_there_is_not_is_said_once);
-    tcase_add_test(cases, an_accuracy_is_better_when_it_is_larger);
-    tcase_add_test(cases, options_that_make_no_sense_are_refused);
-    tcase_add_test(cases, a_state_that_no_callback_saves_is_refused);
-    suite_add_tcase(suite, cases);
-    return test_suite_run(suite);
 }

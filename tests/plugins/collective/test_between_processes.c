@@ -346,11 +346,8 @@ int main(int count, char **words)
     arguments.collectives = next < count ? (const char *const *)words + next : in_tree;
     arguments.collective_count =
         next < count ? (size_t)(count - next) : sizeof(in_tree) / sizeof(*in_tree);
-    Suite *suite = suite_create("plugins/collective/between_processes");
-    TCase *test_case = tcase_create("all");
-    tcase_set_timeout(test_case, arguments.is_long ? 600 : 120);
-    tcase_add_loop_test(test_case, a_collective_is_exact_however_its_ranks_are_spread, 0,
+    tcase_set_timeout(test_registered(), arguments.is_long ? 600 : 120);
+    tcase_add_loop_test(test_registered(), a_collective_is_exact_however_its_ranks_are_spread, 0,
                         (int)arguments.collective_count);
-    suite_add_tcase(suite, test_case);
-    return test_suite_run(suite);
+    return test_suite_run("plugins/collective/between_processes");
 }

@@ -49,63 +49,47 @@ static void check_collective(const char *file, ls_conformance_wanted wanted, uin
     ck_assert_uint_eq(counts.refused, 0);
 }
 
-START_TEST(ring_passes_the_whole_suite)
+TEST(ring_passes_the_whole_suite)
 {
     check_collective("collective-ring", NULL, 151);
 }
-END_TEST
 
-START_TEST(hierarchical_copy_passes_what_differs_between_algorithms)
+TEST(hierarchical_copy_passes_what_differs_between_algorithms)
 {
     check_collective("collective-hierarchical-copy", differs_between_algorithms, 20);
 }
-END_TEST
 
-START_TEST(tree_passes_what_differs_between_algorithms)
+TEST(tree_passes_what_differs_between_algorithms)
 {
     check_collective("collective-tree", differs_between_algorithms, 20);
 }
-END_TEST
 
-START_TEST(halving_doubling_passes_what_differs_between_algorithms)
+TEST(halving_doubling_passes_what_differs_between_algorithms)
 {
     check_collective("collective-halving-doubling", differs_between_algorithms, 20);
 }
-END_TEST
 
-START_TEST(torus_passes_what_differs_between_algorithms)
+TEST(torus_passes_what_differs_between_algorithms)
 {
     check_collective("collective-torus", differs_between_algorithms, 20);
 }
-END_TEST
 
-START_TEST(direct_passes_what_differs_between_algorithms)
+TEST(direct_passes_what_differs_between_algorithms)
 {
     check_collective("collective-direct", differs_between_algorithms, 20);
 }
-END_TEST
 
-START_TEST(two_level_passes_what_differs_between_algorithms)
+TEST(two_level_passes_what_differs_between_algorithms)
 {
     check_collective("collective-two-level", differs_between_algorithms, 20);
 }
-END_TEST
+
+TEST_SECONDS(600);
 
 int main(void)
 {
     transport = test_plugin_open("transport-local");
     if (!transport)
         return TEST_SKIPPED;
-    Suite *suite = suite_create("plugins/collective/conformance");
-    TCase *test_case = tcase_create("all");
-    tcase_set_timeout(test_case, 600);
-    tcase_add_test(test_case, ring_passes_the_whole_suite);
-    tcase_add_test(test_case, hierarchical_copy_passes_what_differs_between_algorithms);
-    tcase_add_test(test_case, tree_passes_what_differs_between_algorithms);
-    tcase_add_test(test_case, halving_doubling_passes_what_differs_between_algorithms);
-    tcase_add_test(test_case, torus_passes_what_differs_between_algorithms);
-    tcase_add_test(test_case, direct_passes_what_differs_between_algorithms);
-    tcase_add_test(test_case, two_level_passes_what_differs_between_algorithms);
-    suite_add_tcase(suite, test_case);
-    return test_suite_run(suite);
+    return test_suite_run("plugins/collective/conformance");
 }

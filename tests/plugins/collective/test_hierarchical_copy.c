@@ -92,7 +92,7 @@ static void check_sum(const char *value, uint32_t world)
     }
 }
 
-START_TEST(any_number_of_groups_up_to_the_world_gives_the_sum)
+TEST(any_number_of_groups_up_to_the_world_gives_the_sum)
 {
     static const uint32_t worlds[] = {1, 2, 3, 5, 7, 13};
     for (size_t i = 0; i < sizeof(worlds) / sizeof(*worlds); i++) {
@@ -105,9 +105,8 @@ START_TEST(any_number_of_groups_up_to_the_world_gives_the_sum)
         check_sum("0", worlds[i]); // one host, so one group
     }
 }
-END_TEST
 
-START_TEST(groups_that_do_not_fit_are_refused_once_by_name)
+TEST(groups_that_do_not_fit_are_refused_once_by_name)
 {
     struct test_host hosts[2];
     struct ls_communicator *communicators[RANKS];
@@ -117,9 +116,8 @@ START_TEST(groups_that_do_not_fit_are_refused_once_by_name)
     ck_assert_int_eq(open_with("-1", 4, hosts, communicators), LS_USAGE);
     ck_assert_int_eq(open_with("99999999999999999999", 4, hosts, communicators), LS_USAGE);
 }
-END_TEST
 
-START_TEST(equal_groups_share_the_work_evenly)
+TEST(equal_groups_share_the_work_evenly)
 {
     const struct ls_plugin *collective = test_plugin_open("collective-hierarchical-copy");
     struct test_host host;
@@ -147,19 +145,13 @@ START_TEST(equal_groups_share_the_work_evenly)
         ck_assert_uint_eq(least, most);
     }
 }
-END_TEST
+
+TEST_SECONDS(300);
 
 int main(void)
 {
     transport = test_plugin_open("transport-local");
     if (!transport)
         return TEST_SKIPPED;
-    Suite *suite = suite_create("plugins/collective/hierarchical-copy");
-    TCase *test_case = tcase_create("all");
-    tcase_set_timeout(test_case, 300);
-    tcase_add_test(test_case, any_number_of_groups_up_to_the_world_gives_the_sum);
-    tcase_add_test(test_case, groups_that_do_not_fit_are_refused_once_by_name);
-    tcase_add_test(test_case, equal_groups_share_the_work_evenly);
-    suite_add_tcase(suite, test_case);
-    return test_suite_run(suite);
+    return test_suite_run("plugins/collective/hierarchical-copy");
 }

@@ -81,16 +81,15 @@ static uint64_t halving_rounds(uint64_t ranks)
     return rounds + ceil_log2(ranks);
 }
 
-START_TEST(halving_doubling_sends_the_minimum_in_every_world)
+TEST(halving_doubling_sends_the_minimum_in_every_world)
 {
     for (uint32_t ranks = 1; ranks <= WORLDS; ranks++) {
         check_minimum("halving-doubling", NULL, NULL, ranks, 2 * halving_rounds(ranks));
         ck_assert_uint_le(halving_rounds(ranks), ceil_log2(ranks));
     }
 }
-END_TEST
 
-START_TEST(a_torus_of_any_shape_sends_the_minimum)
+TEST(a_torus_of_any_shape_sends_the_minimum)
 {
     for (uint32_t ranks = 1; ranks <= WORLDS; ranks++) {
         uint32_t near = 1;
@@ -105,9 +104,8 @@ START_TEST(a_torus_of_any_shape_sends_the_minimum)
         check_minimum("torus", NULL, NULL, ranks, 2 * (near - 1) + 2 * (ranks / near - 1));
     }
 }
-END_TEST
 
-START_TEST(direct_takes_two_rounds_or_one)
+TEST(direct_takes_two_rounds_or_one)
 {
     for (uint32_t ranks = 1; ranks <= WORLDS; ranks++) {
         check_minimum("direct", "whole_below", "0", ranks, ranks > 1 ? 2 : 0);
@@ -127,10 +125,9 @@ START_TEST(direct_takes_two_rounds_or_one)
         }
     }
 }
-END_TEST
 
 // The host's pairs, which every collective has that offers none of its own, and the one round of direct.
-START_TEST(an_all_to_all_sends_the_minimum_in_every_world)
+TEST(an_all_to_all_sends_the_minimum_in_every_world)
 {
     for (uint32_t ranks = 1; ranks <= WORLDS; ranks++) {
         const bool even = (ranks & (ranks - 1)) == 0;
@@ -147,10 +144,9 @@ START_TEST(an_all_to_all_sends_the_minimum_in_every_world)
         }
     }
 }
-END_TEST
 
 // 5 ranks send 4 buffers each: one round as long as these are fewer bytes than the option says.
-START_TEST(direct_goes_in_one_round_below_its_limit)
+TEST(direct_goes_in_one_round_below_its_limit)
 {
     static const struct {
         const char *value;
@@ -164,7 +160,6 @@ START_TEST(direct_goes_in_one_round_below_its_limit)
         world_finish(world);
     }
 }
-END_TEST
 
 // ---- Several channels, and segments ----
 
@@ -182,7 +177,7 @@ static void make_network(uint32_t ranks, uint32_t *hosts, uint32_t *cards, uint3
 }
 
 // The least bytes for every operation with parts, whatever the ranks know of the network.
-START_TEST(rings_of_several_channels_send_the_minimum_on_any_hosts)
+TEST(rings_of_several_channels_send_the_minimum_on_any_hosts)
 {
     static const char *const channels[] = {"1", "2", "3", "8", "0"};
     uint32_t hosts[WORLDS], cards[WORLDS], order[WORLDS];
@@ -205,7 +200,6 @@ START_TEST(rings_of_several_channels_send_the_minimum_on_any_hosts)
         }
     }
 }
-END_TEST
 
 // Elements that leave over each card, and those that come, of a world on hosts of 8 ranks with 4
 // cards.
@@ -223,7 +217,7 @@ static void count_by_card(const struct world *world, uint64_t *out, uint64_t *in
 
 // One ring leaves a host over one card; as many channels as cards, or twice as many, use all of
 // them alike, and go from a card to one of the same number.
-START_TEST(channels_use_all_cards_of_a_host_alike)
+TEST(channels_use_all_cards_of_a_host_alike)
 {
     static const struct {
         const char *collective, *value;
@@ -260,10 +254,9 @@ START_TEST(channels_use_all_cards_of_a_host_alike)
         world_finish(world);
     }
 }
-END_TEST
 
 // On one host of a known order, a second ring goes the other way around.
-START_TEST(two_rings_in_an_order_go_both_ways)
+TEST(two_rings_in_an_order_go_both_ways)
 {
     static const uint32_t order[] = {0, 1, 2, 5, 4, 3};
     const struct world_network network = {NULL, NULL, order};
@@ -277,9 +270,8 @@ START_TEST(two_rings_in_an_order_go_both_ways)
     }
     world_finish(world);
 }
-END_TEST
 
-START_TEST(trees_of_several_channels_serve_every_root)
+TEST(trees_of_several_channels_serve_every_root)
 {
     static const char *const channels[] = {"2", "3", "0", "9"};
     uint32_t hosts[WORLDS], cards[WORLDS], order[WORLDS];
@@ -303,10 +295,9 @@ START_TEST(trees_of_several_channels_serve_every_root)
         }
     }
 }
-END_TEST
 
 // Segments add rounds, and no bytes.
-START_TEST(two_level_in_segments_sends_the_same_bytes)
+TEST(two_level_in_segments_sends_the_same_bytes)
 {
     static const struct {
         const char *segments;
@@ -338,9 +329,8 @@ START_TEST(two_level_in_segments_sends_the_same_bytes)
         }
     }
 }
-END_TEST
 
-START_TEST(hierarchical_copy_in_segments_sends_the_same_bytes)
+TEST(hierarchical_copy_in_segments_sends_the_same_bytes)
 {
     for (uint32_t ranks = 1; ranks <= WORLDS; ranks++) {
         const uint64_t count = 64 * 3 * ranks;
@@ -356,10 +346,9 @@ START_TEST(hierarchical_copy_in_segments_sends_the_same_bytes)
         check_values("hierarchical-copy", "segments", "7", LS_ALL_REDUCE, ranks, 0);
     }
 }
-END_TEST
 
 // As many groups as hosts: then only two ranks of a host have to do with a piece that leaves it.
-START_TEST(hierarchical_copy_takes_its_groups_from_the_hosts)
+TEST(hierarchical_copy_takes_its_groups_from_the_hosts)
 {
     uint32_t hosts[24];
     const struct world_network network = {hosts, NULL, NULL};
@@ -377,9 +366,8 @@ START_TEST(hierarchical_copy_takes_its_groups_from_the_hosts)
     ck_assert_uint_eq(crossing, 2 * 2 * 64 * 24);
     world_finish(world);
 }
-END_TEST
 
-START_TEST(two_level_serves_nodes_of_any_size)
+TEST(two_level_serves_nodes_of_any_size)
 {
     for (uint32_t ranks = 1; ranks <= WORLDS; ranks++) {
         for (uint32_t node = 1; node <= ranks; node++) {
@@ -395,10 +383,9 @@ START_TEST(two_level_serves_nodes_of_any_size)
         check_values("two-level", NULL, NULL, LS_ALL_REDUCE, ranks, 0);
     }
 }
-END_TEST
 
 // Of all-reduce only n / g elements of each rank go to other nodes, once around and once back.
-START_TEST(two_level_keeps_to_its_node_what_need_not_leave_it)
+TEST(two_level_keeps_to_its_node_what_need_not_leave_it)
 {
     for (uint32_t operation = LS_ALL_REDUCE; operation <= LS_ALL_GATHER; operation++) {
         struct world *world = world_run("two-level", "node", "8", operation, 32, 0, 64 * 32);
@@ -414,7 +401,6 @@ START_TEST(two_level_keeps_to_its_node_what_need_not_leave_it)
         world_finish(world);
     }
 }
-END_TEST
 
 // Ranks with children in one tree send n and n / 2 for each child; none has more than two.
 static void check_tree(uint32_t ranks, const char *text, uint64_t segments)
@@ -438,7 +424,7 @@ static void check_tree(uint32_t ranks, const char *text, uint64_t segments)
     world_finish(world);
 }
 
-START_TEST(the_double_tree_has_logarithmic_rounds_and_sends_two_buffers_at_most)
+TEST(the_double_tree_has_logarithmic_rounds_and_sends_two_buffers_at_most)
 {
     for (uint32_t ranks = 1; ranks <= WORLDS; ranks++) {
         check_tree(ranks, "1", 1);
@@ -447,9 +433,8 @@ START_TEST(the_double_tree_has_logarithmic_rounds_and_sends_two_buffers_at_most)
         check_values("tree", NULL, NULL, LS_ALL_REDUCE, ranks, 0);
     }
 }
-END_TEST
 
-START_TEST(the_double_tree_serves_every_root)
+TEST(the_double_tree_serves_every_root)
 {
     const uint64_t count = 2 * 64 * 12;
     for (uint32_t ranks = 1; ranks <= WORLDS; ranks++) {
@@ -474,11 +459,10 @@ START_TEST(the_double_tree_serves_every_root)
         }
     }
 }
-END_TEST
 
 // sqrt((rounds - 1) x bytes / 64 KiB): 16 ranks have 8 rounds; 4 MiB are 64 times 64 KiB; no more than there are
 // blocks, and none of a small buffer.
-START_TEST(the_double_tree_cuts_by_size)
+TEST(the_double_tree_cuts_by_size)
 {
     static const struct {
         const char *value;
@@ -492,9 +476,8 @@ START_TEST(the_double_tree_cuts_by_size)
         world_finish(world);
     }
 }
-END_TEST
 
-START_TEST(options_that_do_not_fit_are_refused_in_one_line)
+TEST(options_that_do_not_fit_are_refused_in_one_line)
 {
     static const struct {
         const char *collective, *option, *value, *message;
@@ -553,10 +536,9 @@ START_TEST(options_that_do_not_fit_are_refused_in_one_line)
         ck_assert(world.host.message[0] && !strchr(world.host.message, '\n'));
     }
 }
-END_TEST
 
 // Of a world of 65,536, a rank is drawn from its own few steps.
-START_TEST(halving_doubling_is_drawn_quickly_in_a_large_world)
+TEST(halving_doubling_is_drawn_quickly_in_a_large_world)
 {
     static const uint32_t worlds[] = {65536, 65535, 65521, 4096 * 9};
     struct test_host host;
@@ -580,10 +562,9 @@ START_TEST(halving_doubling_is_drawn_quickly_in_a_large_world)
         }
     }
 }
-END_TEST
 
 // Ranks that share a host are a node, if there are several hosts.
-START_TEST(two_level_takes_its_nodes_from_the_hosts)
+TEST(two_level_takes_its_nodes_from_the_hosts)
 {
     static const struct {
         uint32_t ranks, per_host, rounds;
@@ -610,7 +591,6 @@ START_TEST(two_level_takes_its_nodes_from_the_hosts)
         free(hosts);
     }
 }
-END_TEST
 
 static const char *node_of_two(const struct ls_host *host, const char *name)
 {
@@ -618,7 +598,7 @@ static const char *node_of_two(const struct ls_host *host, const char *name)
 }
 
 // Hosts of unequally many ranks are refused by name, unless the user says how the ranks are cut.
-START_TEST(two_level_refuses_uneven_hosts)
+LOOP_TEST(two_level_refuses_uneven_hosts, 0, 3)
 {
     static const uint32_t hosts[][6] = {{0, 0, 1, 1, 1, 2}, {0, 0, 0, 1, 1, 2}, {0, 1, 0, 1, 0, 1}};
     struct test_host host;
@@ -640,34 +620,5 @@ START_TEST(two_level_refuses_uneven_hosts)
     ck_assert_int_eq(ls_schedule_draw(plugin->interface, "test", &call, &drawn), LS_OK);
     ls_drawn_schedule_finish(&drawn);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("plugins/collective/schedules");
-    TCase *test_case = tcase_create("all");
-    tcase_set_timeout(test_case, 300);
-    tcase_add_test(test_case, halving_doubling_sends_the_minimum_in_every_world);
-    tcase_add_test(test_case, halving_doubling_is_drawn_quickly_in_a_large_world);
-    tcase_add_test(test_case, a_torus_of_any_shape_sends_the_minimum);
-    tcase_add_test(test_case, direct_takes_two_rounds_or_one);
-    tcase_add_test(test_case, an_all_to_all_sends_the_minimum_in_every_world);
-    tcase_add_test(test_case, direct_goes_in_one_round_below_its_limit);
-    tcase_add_test(test_case, rings_of_several_channels_send_the_minimum_on_any_hosts);
-    tcase_add_test(test_case, channels_use_all_cards_of_a_host_alike);
-    tcase_add_test(test_case, two_rings_in_an_order_go_both_ways);
-    tcase_add_test(test_case, trees_of_several_channels_serve_every_root);
-    tcase_add_test(test_case, two_level_in_segments_sends_the_same_bytes);
-    tcase_add_test(test_case, hierarchical_copy_in_segments_sends_the_same_bytes);
-    tcase_add_test(test_case, hierarchical_copy_takes_its_groups_from_the_hosts);
-    tcase_add_test(test_case, two_level_serves_nodes_of_any_size);
-    tcase_add_test(test_case, two_level_keeps_to_its_node_what_need_not_leave_it);
-    tcase_add_test(test_case, two_level_takes_its_nodes_from_the_hosts);
-    tcase_add_loop_test(test_case, two_level_refuses_uneven_hosts, 0, 3);
-    tcase_add_test(test_case, the_double_tree_has_logarithmic_rounds_and_sends_two_buffers_at_most);
-    tcase_add_test(test_case, the_double_tree_serves_every_root);
-    tcase_add_test(test_case, the_double_tree_cuts_by_size);
-    tcase_add_test(test_case, options_that_do_not_fit_are_refused_in_one_line);
-    suite_add_tcase(suite, test_case);
-    return test_suite_run(suite);
-}
+TEST_SECONDS(300);

@@ -111,7 +111,7 @@ static void check_runs(const char *file, uint32_t world, uint64_t count)
 }
 
 // Each loop has one collective.
-START_TEST(small_integers_are_added_exactly)
+TABLE_TEST(small_integers_are_added_exactly, collectives)
 {
     for (uint32_t world = 1; world <= RANKS; world++)
         for (size_t k = 0; k < sizeof(counts) / sizeof(*counts); k++) {
@@ -129,7 +129,6 @@ START_TEST(small_integers_are_added_exactly)
             }
         }
 }
-END_TEST
 
 static void check_near(const char *file, uint32_t world, uint32_t wire)
 {
@@ -151,7 +150,7 @@ static void check_near(const char *file, uint32_t world, uint32_t wire)
     ck_assert_msg(world == 1 || rounded == COUNT, "%s: results of more than 16 bits", file);
 }
 
-START_TEST(sums_are_within_the_roundings_on_the_way)
+TABLE_TEST(sums_are_within_the_roundings_on_the_way, collectives)
 {
     for (uint32_t world = 1; world <= RANKS; world++)
         for (uint32_t turn = 0; turn < 2; turn++) {
@@ -164,9 +163,8 @@ START_TEST(sums_are_within_the_roundings_on_the_way)
             check_near(collectives[_i], world, wire);
         }
 }
-END_TEST
 
-START_TEST(messages_have_half_of_the_bytes)
+TABLE_TEST(messages_have_half_of_the_bytes, collectives)
 {
     for (uint32_t wire = 0; wire <= LS_BF16; wire += LS_BF16) {
         static uint64_t whole;
@@ -178,25 +176,13 @@ START_TEST(messages_have_half_of_the_bytes)
         ck_assert_uint_gt(whole, 0);
     }
 }
-END_TEST
 
-static void add_tests(TCase *tests)
-{
-    const int count = sizeof(collectives) / sizeof(*collectives);
-    tcase_add_loop_test(tests, small_integers_are_added_exactly, 0, count);
-    tcase_add_loop_test(tests, sums_are_within_the_roundings_on_the_way, 0, count);
-    tcase_add_loop_test(tests, messages_have_half_of_the_bytes, 0, count);
-}
+TEST_SECONDS(300);
 
 int main(void)
 {
     transport = test_plugin_open("transport-local");
     if (!transport)
         return TEST_SKIPPED;
-    Suite *suite = suite_create("collective/wire");
-    TCase *tests = tcase_create("all");
-    tcase_set_timeout(tests, 300);
-    add_tests(tests);
-    suite_add_tcase(suite, tests);
-    return test_suite_run(suite);
+    return test_suite_run("collective/wire");
 }

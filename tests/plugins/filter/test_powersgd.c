@@ -149,8 +149,3 @@ TEST(a_direction_that_is_lost_begins_anew)
     ranks_close(&ranks);
     ls_loader_destroy(loader);
 }
-
-int main(void)
-{
-    return test_suite_run(suite_create("plugins/filter/powersgd"));
-}

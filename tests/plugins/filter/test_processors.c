@@ -103,5 +103,5 @@ int main(void)
         puts("this processor is no x86-64-v3");
         return TEST_SKIPPED;
     }
-    return test_suite_run(suite_create("plugins/filter/processors"));
+    return test_suite_run("plugins/filter/processors");
 }

@@ -205,8 +205,3 @@ TEST(topk_adds_the_largest_of_each_rank)
             ck_assert(result[i][k] == sum[k]);
     close_filter();
 }
-
-int main(void)
-{
-    return test_suite_run(suite_create("plugins/filter/values"));
-}

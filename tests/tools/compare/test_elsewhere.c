@@ -3,6 +3,7 @@
 #include "tools/compare/elsewhere.h"
 
 #include "core/base/clock.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <math.h>
@@ -40,7 +41,7 @@ static void is_near(double value, double milliseconds)
 }
 
 // 10 ms of kernels, the bucket's exchange begins, 4 ms more, wait, an update of 1 ms.
-START_TEST(an_exchange_is_hidden_by_what_the_rank_does_meanwhile)
+TEST(an_exchange_is_hidden_by_what_the_rank_does_meanwhile)
 {
     struct compare_mark marks[] = {begins(0, 10, 0), waits(0, 4, 0)};
     struct compare_recorded_step step = {marks, 2, {0, 1 * MS}};
@@ -55,10 +56,9 @@ START_TEST(an_exchange_is_hidden_by_what_the_rank_does_meanwhile)
     is_near(time.seconds, 5 + 20 + 0.25);
     is_near(time.work, 7.25);
 }
-END_TEST
 
 // Bucket 0 is ready after 2 ms and takes 10; bucket 1 is ready after 5, begins at 12 and takes 4.
-START_TEST(exchanges_come_one_after_the_other)
+TEST(exchanges_come_one_after_the_other)
 {
     struct compare_mark marks[] = {begins(0, 2, 0), begins(1, 3, 0), waits(0, 1, 0),
                                    waits(1, 0, 2)};
@@ -68,11 +68,10 @@ START_TEST(exchanges_come_one_after_the_other)
     is_near(time.seconds, 2 + 10 + 4 + 1); // the update of bucket 0 is hidden by bucket 1
     is_near(time.exchanges, 14);
 }
-END_TEST
 
 // Rounds of four steps of 5 ms: the exchange begins at the end of the second one and is waited for
 // at the end of the fourth.
-START_TEST(a_round_may_travel_while_the_ranks_go_on)
+TEST(a_round_may_travel_while_the_ranks_go_on)
 {
     struct compare_mark first[] = {begins(0, 5, 0)}, last[] = {waits(0, 5, 0)};
     struct compare_recorded_step steps[] = {
@@ -81,22 +80,19 @@ START_TEST(a_round_may_travel_while_the_ranks_go_on)
     is_near(replay(steps, 4, 1, (double[]){14 * MS}, &as_measured).seconds, 6);
     is_near(replay(steps, 4, 1, (double[]){14 * MS}, &as_measured).exchanges, 3.5);
 }
-END_TEST
 
 // Nobody waits for it, but its buffer is needed again.
-START_TEST(an_exchange_begins_again_when_it_has_ended)
+TEST(an_exchange_begins_again_when_it_has_ended)
 {
     struct compare_mark marks[] = {begins(0, 5, 0)};
     struct compare_recorded_step step = {marks, 1, {1 * MS, 0}};
     is_near(replay(&step, 1, 1, (double[]){20 * MS}, &as_measured).seconds, 20);
 }
-END_TEST
 
-START_TEST(without_steps_nothing_is_known)
+TEST(without_steps_nothing_is_known)
 {
     ck_assert(isnan(replay(NULL, 0, 0, NULL, &as_measured).seconds));
 }
-END_TEST
 
 // ---- What repeats ----
 
@@ -129,7 +125,7 @@ static struct compare_recording cycle_of(struct compare_recording *recording)
 }
 
 // The first step is slow; of the others one in three is late, and after a pause one has no wait.
-START_TEST(a_step_is_the_median_of_its_kind)
+TEST(a_step_is_the_median_of_its_kind)
 {
     struct compare_recording recording = of_steps(9);
     for (size_t i = 0; i < 9; i++) {
@@ -145,9 +141,8 @@ START_TEST(a_step_is_the_median_of_its_kind)
     is_near(compare_mean_work(&cycle).kernels, 8.007);
     compare_recording_finish(&cycle);
 }
-END_TEST
 
-START_TEST(rounds_are_as_long_as_it_takes_until_they_come_again)
+TEST(rounds_are_as_long_as_it_takes_until_they_come_again)
 {
     struct compare_recording recording = of_steps(17);
     for (size_t i = 0; i < 17; i++) { // exchange 1 in steps 4, 8, 12, 16
@@ -162,9 +157,8 @@ START_TEST(rounds_are_as_long_as_it_takes_until_they_come_again)
     ck_assert_uint_eq(marks, 5);
     compare_recording_finish(&cycle);
 }
-END_TEST
 
-START_TEST(what_was_not_seen_twice_is_no_cycle)
+TEST(what_was_not_seen_twice_is_no_cycle)
 {
     struct compare_recording recording = of_steps(8);
     for (size_t i = 0; i < 8; i++) {
@@ -180,7 +174,6 @@ START_TEST(what_was_not_seen_twice_is_no_cycle)
     ck_assert_uint_eq(cycle.step_count, 0);
     compare_recording_finish(&cycle);
 }
-END_TEST
 
 // Twenty steps, of which the first ones begin exchange 0 and the others exchange 1.
 static struct compare_recording changing_at(size_t change)
@@ -194,7 +187,7 @@ static struct compare_recording changing_at(size_t change)
 }
 
 // What comes later counts: in the second half, or in the second half of that.
-START_TEST(what_changes_late_is_seen)
+TEST(what_changes_late_is_seen)
 {
     for (size_t change = 6; change <= 14; change += 4) {
         struct compare_recording recording = changing_at(change);
@@ -204,10 +197,9 @@ START_TEST(what_changes_late_is_seen)
         compare_recording_finish(&cycle);
     }
 }
-END_TEST
 
 // As with PowerSGD's start.
-START_TEST(steps_before_a_filter_and_with_it_are_told_apart)
+TEST(steps_before_a_filter_and_with_it_are_told_apart)
 {
     struct compare_recording recording = changing_at(17), cycle = {0};
     const struct {
@@ -223,7 +215,6 @@ START_TEST(steps_before_a_filter_and_with_it_are_told_apart)
     }
     compare_recording_finish(&recording);
 }
-END_TEST
 
 // ---- From a timeline ----
 
@@ -238,7 +229,7 @@ END_TEST
     }
 
 // Sharded: a range is scattered and gathered under one name; and a shorter one, too.
-START_TEST(exchanges_of_one_name_are_told_apart)
+TEST(exchanges_of_one_name_are_told_apart)
 {
     static const struct ls_trace_label labels[] = {
         NAMED("range 0", "reduce-scatter", 64),
@@ -282,28 +273,4 @@ START_TEST(exchanges_of_one_name_are_told_apart)
         ck_assert_int_eq(recording.steps[0].marks[i].waits, expected[i].waits);
     }
     compare_recording_finish(&recording);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("elsewhere");
-    TCase *tests = tcase_create("elsewhere");
-    tcase_add_test(tests, an_exchange_is_hidden_by_what_the_rank_does_meanwhile);
-    tcase_add_test(tests, exchanges_come_one_after_the_other);
-    tcase_add_test(tests, a_round_may_travel_while_the_ranks_go_on);
-    tcase_add_test(tests, an_exchange_begins_again_when_it_has_ended);
-    tcase_add_test(tests, without_steps_nothing_is_known);
-    tcase_add_test(tests, a_step_is_the_median_of_its_kind);
-    tcase_add_test(tests, rounds_are_as_long_as_it_takes_until_they_come_again);
-    tcase_add_test(tests, what_was_not_seen_twice_is_no_cycle);
-    tcase_add_test(tests, what_changes_late_is_seen);
-    tcase_add_test(tests, steps_before_a_filter_and_with_it_are_told_apart);
-    tcase_add_test(tests, exchanges_of_one_name_are_told_apart);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }

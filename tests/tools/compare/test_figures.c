@@ -30,7 +30,7 @@ static void refused(const char *text, const char *says)
     ck_assert_uint_eq(list.count, 0);
 }
 
-START_TEST(options_continue_the_item_before_them)
+TEST(options_continue_the_item_before_them)
 {
     struct compare_list list;
     ck_assert_int_eq(compare_list_parse("a,b:x=1,y=2,c,d,z=3,mirrored:collective=tree", &list),
@@ -43,9 +43,8 @@ START_TEST(options_continue_the_item_before_them)
     ck_assert_str_eq(list.items[4], "mirrored:collective=tree");
     compare_list_finish(&list);
 }
-END_TEST
 
-START_TEST(a_colon_in_a_value_begins_no_item)
+TEST(a_colon_in_a_value_begins_no_item)
 {
     struct compare_list list;
     ck_assert_int_eq(compare_list_parse("a:x=1,path=here:there,b", &list), LS_OK);
@@ -53,9 +52,8 @@ START_TEST(a_colon_in_a_value_begins_no_item)
     ck_assert_str_eq(list.items[0], "a:x=1,path=here:there");
     compare_list_finish(&list);
 }
-END_TEST
 
-START_TEST(an_item_may_have_a_filter)
+TEST(an_item_may_have_a_filter)
 {
     static const struct {
         const char *item, *strategy, *filter;
@@ -85,9 +83,8 @@ START_TEST(an_item_may_have_a_filter)
         free(strategy);
     }
 }
-END_TEST
 
-START_TEST(the_best_loss_is_a_mean_and_is_reached_at_a_step)
+TEST(the_best_loss_is_a_mean_and_is_reached_at_a_step)
 {
     struct compare_step steps[40]; // a tenth is 4 steps
     for (size_t i = 0; i < 40; i++)
@@ -103,9 +100,8 @@ START_TEST(the_best_loss_is_a_mean_and_is_reached_at_a_step)
     ck_assert(isnan(compare_best_loss(steps, 0)));
     ck_assert_uint_eq(compare_step_of_loss(steps, 0, 20), 0);
 }
-END_TEST
 
-START_TEST(broken_lists_are_refused)
+TEST(broken_lists_are_refused)
 {
     refused("", "the list is empty");
     refused("a,,b", "empty item");
@@ -119,9 +115,8 @@ START_TEST(broken_lists_are_refused)
         sprintf(many + strlen(many), "%s%d", i ? "," : "", i);
     refused(many, "more than");
 }
-END_TEST
 
-START_TEST(one_item_is_a_list)
+TEST(one_item_is_a_list)
 {
     struct compare_list list = {0};
     ck_assert_int_eq(compare_list_parse("ring", &list), LS_OK);
@@ -130,9 +125,8 @@ START_TEST(one_item_is_a_list)
     ck_assert_uint_eq(list.count, 0);
     compare_list_finish(&list);
 }
-END_TEST
 
-START_TEST(targets_are_metrics_with_values)
+TEST(targets_are_metrics_with_values)
 {
     struct compare_target target;
     ck_assert_int_eq(compare_target_parse("val_accuracy:0.88", &target), LS_OK);
@@ -146,9 +140,8 @@ START_TEST(targets_are_metrics_with_values)
     ck_assert(!compare_target_reached(&target, 2.6));
     ck_assert(!compare_target_reached(&target, NAN));
 }
-END_TEST
 
-START_TEST(targets_that_cannot_be_are_refused)
+TEST(targets_that_cannot_be_are_refused)
 {
     static const char *const texts[] = {
         "val_acc:0.8", "",        "val_accuracy", "val_accuracy:", "accuracy:88",
@@ -164,7 +157,6 @@ START_TEST(targets_that_cannot_be_are_refused)
     ck_assert_ptr_nonnull(strstr(last_line, "did you mean val_accuracy"));
     ls_log_set_writer(NULL, NULL);
 }
-END_TEST
 
 // ---- Figures ----
 
@@ -184,7 +176,7 @@ static void make_steps(struct compare_step *steps, size_t count, size_t turn_ste
     }
 }
 
-START_TEST(the_first_step_of_a_turn_is_not_timed)
+TEST(the_first_step_of_a_turn_is_not_timed)
 {
     struct compare_step steps[STEPS];
     double rates[STEPS];
@@ -193,7 +185,6 @@ START_TEST(the_first_step_of_a_turn_is_not_timed)
     for (size_t i = 0; i < 3; i++)
         ck_assert_double_eq_tol(rates[i], 10000, 1e-6);
 }
-END_TEST
 
 // Pairs of runs of which one is ahead by its speed, and behind by the time of a step or of the
 // curve.
@@ -210,7 +201,7 @@ static unsigned contradictions(const struct ls_compared_run *runs, size_t count)
 }
 
 // While they trained, the machine was busiest with something else for the fastest.
-START_TEST(times_rank_runs_as_their_speeds_do)
+TEST(times_rank_runs_as_their_speeds_do)
 {
     struct ls_compared_point curves[3];
     struct ls_compared_run runs[3];
@@ -238,9 +229,8 @@ START_TEST(times_rank_runs_as_their_speeds_do)
                                 times->update + times->other,
                             times->median, 1e-12);
 }
-END_TEST
 
-START_TEST(turns_of_one_step_count_but_for_the_first)
+TEST(turns_of_one_step_count_but_for_the_first)
 {
     struct compare_step steps[STEPS];
     double rates[STEPS];
@@ -250,9 +240,8 @@ START_TEST(turns_of_one_step_count_but_for_the_first)
     ck_assert_uint_eq(compare_rates(steps, 1, rates), 0);
     ck_assert_uint_eq(compare_rates(steps, 0, rates), 0);
 }
-END_TEST
 
-START_TEST(quantiles_lie_between_values)
+TEST(quantiles_lie_between_values)
 {
     double values[] = {4, 1, 3, 2};
     compare_sort(values, 4);
@@ -262,9 +251,8 @@ START_TEST(quantiles_lie_between_values)
     ck_assert_double_eq(compare_quantile(values, 1, 0.75), 1);
     ck_assert(isnan(compare_quantile(values, 0, 0.5)));
 }
-END_TEST
 
-START_TEST(losses_are_compared_relatively_and_as_far_as_both_go)
+TEST(losses_are_compared_relatively_and_as_far_as_both_go)
 {
     struct compare_step a[STEPS], b[STEPS];
     make_steps(a, STEPS, 4);
@@ -282,7 +270,6 @@ START_TEST(losses_are_compared_relatively_and_as_far_as_both_go)
     ck_assert(isnan(compare_losses(a, STEPS, b, STEPS, SIZE_MAX)));
     ck_assert(isfinite(compare_losses(a, STEPS, b, STEPS, 11)));
 }
-END_TEST
 
 // Of losses of 1 with these deviations.
 static void deviate(struct compare_step *steps, const double *deviations)
@@ -291,7 +278,7 @@ static void deviate(struct compare_step *steps, const double *deviations)
         steps[i].loss = 1 + deviations[i];
 }
 
-START_TEST(each_step_is_held_against_the_growth_of_rounding)
+TEST(each_step_is_held_against_the_growth_of_rounding)
 {
     static const double none[STEPS];
     struct compare_step truth[STEPS], twin[STEPS], run[STEPS];
@@ -324,9 +311,8 @@ START_TEST(each_step_is_held_against_the_growth_of_rounding)
     ck_assert_uint_eq(compare_growth(run, STEPS, truth, STEPS, growth), STEPS - 1);
     ck_assert(isnan(compare_excess(run, 0, truth, STEPS, growth, STEPS)));
 }
-END_TEST
 
-START_TEST(the_end_is_a_mean_over_the_last_tenth)
+TEST(the_end_is_a_mean_over_the_last_tenth)
 {
     static struct compare_step steps[2000];
     make_steps(steps, 2000, 4);
@@ -336,9 +322,8 @@ START_TEST(the_end_is_a_mean_over_the_last_tenth)
     ck_assert_double_eq(compare_mean(steps, 1).loss, 5);
     ck_assert(isnan(compare_mean(steps, 0).loss));
 }
-END_TEST
 
-START_TEST(curves_are_short_and_have_the_ends_of_epochs)
+TEST(curves_are_short_and_have_the_ends_of_epochs)
 {
     static struct compare_step steps[5000];
     struct ls_compared_point *points = NULL;
@@ -366,29 +351,4 @@ START_TEST(curves_are_short_and_have_the_ends_of_epochs)
     ck_assert_int_eq(compare_curve(steps, 0, 469, false, &points, &count), LS_OK);
     ck_assert_uint_eq(count, 0);
     free(points);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("compare");
-    TCase *tests = tcase_create("compare");
-    tcase_add_test(tests, options_continue_the_item_before_them);
-    tcase_add_test(tests, a_colon_in_a_value_begins_no_item);
-    tcase_add_test(tests, an_item_may_have_a_filter);
-    tcase_add_test(tests, the_best_loss_is_a_mean_and_is_reached_at_a_step);
-    tcase_add_test(tests, broken_lists_are_refused);
-    tcase_add_test(tests, one_item_is_a_list);
-    tcase_add_test(tests, targets_are_metrics_with_values);
-    tcase_add_test(tests, targets_that_cannot_be_are_refused);
-    tcase_add_test(tests, the_first_step_of_a_turn_is_not_timed);
-    tcase_add_test(tests, times_rank_runs_as_their_speeds_do);
-    tcase_add_test(tests, turns_of_one_step_count_but_for_the_first);
-    tcase_add_test(tests, quantiles_lie_between_values);
-    tcase_add_test(tests, losses_are_compared_relatively_and_as_far_as_both_go);
-    tcase_add_test(tests, each_step_is_held_against_the_growth_of_rounding);
-    tcase_add_test(tests, the_end_is_a_mean_over_the_last_tenth);
-    tcase_add_test(tests, curves_are_short_and_have_the_ends_of_epochs);
-    suite_add_tcase(suite, tests);
-    return test_suite_run(suite);
 }

@@ -99,7 +99,7 @@ static json_t *comparison_of(json_t *runs)
                      "More.");
 }
 
-START_TEST(bars_say_where_no_difference_was_found)
+TEST(bars_say_where_no_difference_was_found)
 {
     json_t *comparison = comparison_of(
         json_pack("[o,o,o,o]", run_of("one-device", 1, 24000, 9), run_of("ring", 2, 48000, 9),
@@ -123,9 +123,8 @@ START_TEST(bars_say_where_no_difference_was_found)
     ck_assert(tree && said > tree && said < strstr(page, "<b>40,000</b>"));
     free(page);
 }
-END_TEST
 
-START_TEST(the_page_begins_with_the_verdict_and_has_every_part)
+TEST(the_page_begins_with_the_verdict_and_has_every_part)
 {
     json_t *comparison = comparison_of(
         json_pack("[o,o]", run_of("one-device", 1, 24145, 300), run_of("ring", 2, 48000, 300)));
@@ -159,9 +158,8 @@ START_TEST(the_page_begins_with_the_verdict_and_has_every_part)
     ck_assert_ptr_null(strstr(page, "https://"));
     free(page);
 }
-END_TEST
 
-START_TEST(a_run_that_could_not_run_says_why_wherever_it_is_a_row)
+TEST(a_run_that_could_not_run_says_why_wherever_it_is_a_row)
 {
     json_t *absent = json_pack("{s:s, s:i, s:s, s:s, s:b, s:n}", "strategy", "nccl", "replicas", 2,
                                "status", "unavailable", "reason", "no CUDA driver", "synchronous",
@@ -172,9 +170,8 @@ START_TEST(a_run_that_could_not_run_says_why_wherever_it_is_a_row)
     ck_assert_uint_eq(count_of(page, "unavailable: no CUDA driver"), 3);
     free(page);
 }
-END_TEST
 
-START_TEST(the_page_says_what_a_simulation_was_made_from)
+TEST(the_page_says_what_a_simulation_was_made_from)
 {
     json_t *runs = json_pack("[o,o,o]", run_of("one-device", 1, 24000, 9),
                              run_of("late", 2, 48000, 9), run_of("central-storage", 2, 40000, 9));
@@ -205,9 +202,8 @@ START_TEST(the_page_says_what_a_simulation_was_made_from)
     ck_assert_ptr_nonnull(strstr(page, " was not simulated: no schedule.</p>"));
     free(page);
 }
-END_TEST
 
-START_TEST(texts_are_escaped_wherever_they_come_from)
+TEST(texts_are_escaped_wherever_they_come_from)
 {
     const char *hostile = "<script>alert(1)</script>&\"'\x01\n\xe2\x80\xae\xe2\x80\x94";
     json_t *run = run_of(hostile, 1, 100, 5);
@@ -227,9 +223,8 @@ START_TEST(texts_are_escaped_wherever_they_come_from)
     ck_assert_ptr_nonnull(strstr(page, "&lt;script&gt;alert(1)&lt;/script&gt;&amp;&quot;'"));
     free(page);
 }
-END_TEST
 
-START_TEST(nothing_known_is_a_page_too)
+TEST(nothing_known_is_a_page_too)
 {
     static const char *const comparisons[] = {
         "{}",
@@ -250,9 +245,8 @@ START_TEST(nothing_known_is_a_page_too)
         free(page);
     }
 }
-END_TEST
 
-START_TEST(a_page_says_when_it_was_made_and_not_where)
+TEST(a_page_says_when_it_was_made_and_not_where)
 {
     char *page = page_of(json_pack("{s:{s:s, s:[s], s:s}}", "made", "date", "2026-11-27T12:40:00Z",
                                    "command_line", "my-program", "host", "my-machine"));
@@ -260,9 +254,8 @@ START_TEST(a_page_says_when_it_was_made_and_not_where)
     ck_assert_ptr_null(strstr(page, "my-"));
     free(page);
 }
-END_TEST
 
-START_TEST(runs_of_one_strategy_are_told_apart_by_their_replicas)
+TEST(runs_of_one_strategy_are_told_apart_by_their_replicas)
 {
     char *page =
         page_of(comparison_of(json_pack("[o,o,o]", run_of("one-device", 1, 100, 5),
@@ -276,9 +269,8 @@ START_TEST(runs_of_one_strategy_are_told_apart_by_their_replicas)
     ck_assert_ptr_nonnull(strstr(page, "run2 colour1 dash2"));
     free(page);
 }
-END_TEST
 
-START_TEST(a_bucket_plan_that_runs_share_is_shown_once)
+TEST(a_bucket_plan_that_runs_share_is_shown_once)
 {
     json_t *other = run_of("ring", 8, 600, 5);
     json_object_set_new(other, "buckets", json_pack("[{s:i}, {s:i}]", "bytes", 5, "bytes", 6));
@@ -289,9 +281,8 @@ START_TEST(a_bucket_plan_that_runs_share_is_shown_once)
     ck_assert_ptr_nonnull(strstr(page, "2</small><small>, 4</small></div>"));
     free(page);
 }
-END_TEST
 
-START_TEST(other_strategies_with_other_counts_are_no_scaling)
+TEST(other_strategies_with_other_counts_are_no_scaling)
 {
     json_t *comparison = comparison_of(
         json_pack("[o,o]", run_of("one-device", 1, 100, 5), run_of("ring", 2, 190, 5)));
@@ -304,9 +295,8 @@ START_TEST(other_strategies_with_other_counts_are_no_scaling)
     ck_assert_ptr_null(strstr(page, "id=\"scaling\""));
     free(page);
 }
-END_TEST
 
-START_TEST(figures_that_cannot_be_added_are_left_out)
+TEST(figures_that_cannot_be_added_are_left_out)
 {
     json_t *run = run_of("ring", 2, 1e308, 5);
     json_object_set_new(
@@ -320,35 +310,31 @@ START_TEST(figures_that_cannot_be_added_are_left_out)
     ck_assert_ptr_null(strstr(page, "nan"));
     free(page);
 }
-END_TEST
 
-START_TEST(a_measure_of_one_point_is_no_curve)
+TEST(a_measure_of_one_point_is_no_curve)
 {
     char *page = page_of(comparison_of(json_pack("[o]", run_of("one-device", 1, 100, 1))));
     ck_assert_ptr_null(strstr(page, "id=\"curves\""));
     free(page);
 }
-END_TEST
 
-START_TEST(long_curves_are_means_of_neighbours)
+TEST(long_curves_are_means_of_neighbours)
 {
     char *page = page_of(comparison_of(json_pack("[o]", run_of("one-device", 1, 100, 10000))));
     ck_assert_ptr_nonnull(strstr(page, "A point is the mean of up to 84 steps."));
     ck_assert_uint_lt(strlen(page), 60000);
     free(page);
 }
-END_TEST
 
-START_TEST(a_page_that_cannot_be_written_is_told_once)
+TEST(a_page_that_cannot_be_written_is_told_once)
 {
     json_t *comparison = comparison_of(json_array());
     ck_assert_int_eq(ls_compare_page_write("/nonexistent/page.html", comparison), LS_FAILED);
     ck_assert_uint_eq(errors, 1);
     json_decref(comparison);
 }
-END_TEST
 
-START_TEST(values_of_axes_are_written_for_people)
+TEST(values_of_axes_are_written_for_people)
 {
     static const struct {
         enum ls_chart_unit unit;
@@ -367,28 +353,5 @@ START_TEST(values_of_axes_are_written_for_people)
         ck_assert_str_eq(ls_chart_value_text(cases[i].unit, cases[i].value, text, sizeof(text)),
                          cases[i].text);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("core/report/compare_page");
-    TCase *tests = tcase_create("page");
-    tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_add_test(tests, the_page_begins_with_the_verdict_and_has_every_part);
-    tcase_add_test(tests, bars_say_where_no_difference_was_found);
-    tcase_add_test(tests, a_run_that_could_not_run_says_why_wherever_it_is_a_row);
-    tcase_add_test(tests, the_page_says_what_a_simulation_was_made_from);
-    tcase_add_test(tests, texts_are_escaped_wherever_they_come_from);
-    tcase_add_test(tests, nothing_known_is_a_page_too);
-    tcase_add_test(tests, a_page_says_when_it_was_made_and_not_where);
-    tcase_add_test(tests, runs_of_one_strategy_are_told_apart_by_their_replicas);
-    tcase_add_test(tests, a_bucket_plan_that_runs_share_is_shown_once);
-    tcase_add_test(tests, other_strategies_with_other_counts_are_no_scaling);
-    tcase_add_test(tests, figures_that_cannot_be_added_are_left_out);
-    tcase_add_test(tests, a_measure_of_one_point_is_no_curve);
-    tcase_add_test(tests, long_curves_are_means_of_neighbours);
-    tcase_add_test(tests, a_page_that_cannot_be_written_is_told_once);
-    tcase_add_test(tests, values_of_axes_are_written_for_people);
-    suite_add_tcase(suite, tests);
-    return test_suite_run(suite);
-}
+TEST_FIXTURE(set_up, tear_down);

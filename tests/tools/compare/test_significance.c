@@ -26,7 +26,7 @@
 // ---- Student and Holm ----
 
 // The limits of tables, which have four digits.
-START_TEST(limits_are_those_of_students_table)
+TEST(limits_are_those_of_students_table)
 {
     static const struct {
         double p, freedom, limit;
@@ -41,9 +41,8 @@ START_TEST(limits_are_those_of_students_table)
     ck_assert_double_eq(ls_student_two_sided(0, 7), 1);
     ck_assert(ls_student_two_sided(1e9, 7) < 1e-30);
 }
-END_TEST
 
-START_TEST(the_interval_is_that_of_the_formula)
+TEST(the_interval_is_that_of_the_formula)
 {
     // Differences of the logarithms: 0.1, 0.2, 0.3; mean 0.2, deviation 0.1, t = 0.2 / (0.1 / sqrt(3)) with 2 degrees.
     const double a[] = {exp(1.1), exp(2.2), exp(3.3), NAN, 5};
@@ -62,9 +61,8 @@ START_TEST(the_interval_is_that_of_the_formula)
     ck_assert(!ls_paired_test(a, b, 0, &paired));
     ck_assert(isnan(paired.difference));
 }
-END_TEST
 
-START_TEST(speeds_without_noise_are_equal_or_not)
+TEST(speeds_without_noise_are_equal_or_not)
 {
     const double a[] = {10, 10, 10, 10}, b[] = {9, 9, 9, 9};
     struct ls_paired paired;
@@ -73,9 +71,8 @@ START_TEST(speeds_without_noise_are_equal_or_not)
     ck_assert(ls_paired_test(a, b, 4, &paired));
     ck_assert(paired.p < 1e-6);
 }
-END_TEST
 
-START_TEST(several_comparisons_make_each_harder)
+TEST(several_comparisons_make_each_harder)
 {
     double p[] = {0.01, 0.04, 0.03, 0.005};
     const double expected[] = {0.03, 0.06, 0.06, 0.02};
@@ -89,7 +86,6 @@ START_TEST(several_comparisons_make_each_harder)
     ck_assert_double_eq(large[1], 1);
     ls_correct_by_holm(NULL, 0, NULL);
 }
-END_TEST
 
 // ---- Noise ----
 
@@ -179,7 +175,7 @@ static size_t count_different(double rates[STRATEGIES][BLOCKS], size_t strategie
     return different;
 }
 
-START_TEST(equal_strategies_are_not_called_different)
+TABLE_TEST(equal_strategies_are_not_called_different, noises)
 {
     const struct noise *noise = &noises[_i];
     size_t different = 0;
@@ -194,9 +190,8 @@ START_TEST(equal_strategies_are_not_called_different)
     ck_assert_msg((double)different <= WRONG_MOST * EXPERIMENTS * STRATEGIES,
                   "%s: %zu of %d comparisons", noise->name, different, EXPERIMENTS * STRATEGIES);
 }
-END_TEST
 
-START_TEST(a_tenth_slower_is_found)
+LOOP_TEST(a_tenth_slower_is_found, 0, QUIET_NOISES)
 {
     const struct noise *noise = &noises[_i];
     size_t found = 0;
@@ -211,10 +206,9 @@ START_TEST(a_tenth_slower_is_found)
     ck_assert_msg((double)found >= LS_POWER * EXPERIMENTS, "%s: %zu of %d", noise->name, found,
                   EXPERIMENTS);
 }
-END_TEST
 
 // What is said to be needed is enough, and not much more than that.
-START_TEST(the_blocks_that_are_said_to_be_needed_are_enough)
+TEST(the_blocks_that_are_said_to_be_needed_are_enough)
 {
     static const double effects[] = {0.02, 0.05, 0.1};
     for (size_t i = 0; i < sizeof(effects) / sizeof(effects[0]); i++) {
@@ -238,13 +232,12 @@ START_TEST(the_blocks_that_are_said_to_be_needed_are_enough)
     ck_assert(ls_blocks_needed(0.05, 0.05, 10) > ls_blocks_needed(0.05, 0.05, 1));
     ck_assert_double_eq(ls_blocks_needed(0.5, 0, 1), LS_LEAST_BLOCKS);
 }
-END_TEST
 
 // ---- What was measured ----
 
 // Speeds of three spellings of one strategy: as they were, and with the names exchanged at random within each block, for
 // a name makes no process faster.
-START_TEST(equal_strategies_that_were_measured_are_not_called_different)
+TEST(equal_strategies_that_were_measured_are_not_called_different)
 {
     const size_t count = sizeof(recorded_speeds) / sizeof(recorded_speeds[0]);
     size_t as_measured = 0, exchanged = 0;
@@ -266,10 +259,9 @@ START_TEST(equal_strategies_that_were_measured_are_not_called_different)
     ck_assert_msg((double)exchanged <= WRONG_MOST * EXCHANGES * (double)(STRATEGIES * count),
                   "%zu of %zu", exchanged, EXCHANGES * STRATEGIES * count);
 }
-END_TEST
 
 // The first ones were measured beside little other work.
-START_TEST(a_tenth_less_than_was_measured_is_found)
+TEST(a_tenth_less_than_was_measured_is_found)
 {
     for (size_t i = 0; i < RECORDED_QUIET; i++) {
         double rates[STRATEGIES][BLOCKS];
@@ -278,24 +270,4 @@ START_TEST(a_tenth_less_than_was_measured_is_found)
             rates[2][block] *= 0.9;
         ck_assert_uint_eq(count_different(rates, STRATEGIES), 2);
     }
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("significance");
-    TCase *tests = tcase_create("significance");
-    const int count = sizeof(noises) / sizeof(noises[0]);
-    tcase_set_timeout(tests, 30);
-    tcase_add_test(tests, limits_are_those_of_students_table);
-    tcase_add_test(tests, the_interval_is_that_of_the_formula);
-    tcase_add_test(tests, speeds_without_noise_are_equal_or_not);
-    tcase_add_test(tests, several_comparisons_make_each_harder);
-    tcase_add_loop_test(tests, equal_strategies_are_not_called_different, 0, count);
-    tcase_add_loop_test(tests, a_tenth_slower_is_found, 0, QUIET_NOISES);
-    tcase_add_test(tests, the_blocks_that_are_said_to_be_needed_are_enough);
-    tcase_add_test(tests, equal_strategies_that_were_measured_are_not_called_different);
-    tcase_add_test(tests, a_tenth_less_than_was_measured_is_found);
-    suite_add_tcase(suite, tests);
-    return test_suite_run(suite);
 }

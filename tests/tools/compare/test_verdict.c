@@ -104,7 +104,7 @@ static bool suggestions_have(const struct ls_comparison *comparison, const char 
     return some_have(ls_suggestions, comparison, part);
 }
 
-START_TEST(the_fastest_is_named_with_its_lead)
+TEST(the_fastest_is_named_with_its_lead)
 {
     struct ls_compared_run runs[] = {measured("one-device", 1, 1000), measured("ring", 2, 1900),
                                      measured("tree", 2, 1500)};
@@ -114,9 +114,8 @@ START_TEST(the_fastest_is_named_with_its_lead)
                                        "the next."));
     ck_assert(suggestions_have(&comparison, "The fastest synchronous strategy: "));
 }
-END_TEST
 
-START_TEST(what_chance_may_do_is_no_difference)
+TEST(what_chance_may_do_is_no_difference)
 {
     struct ls_compared_run runs[] = {measured("one-device", 1, 1000), measured("ring", 2, 1500),
                                      measured("tree", 2, 1490)};
@@ -135,9 +134,8 @@ START_TEST(what_chance_may_do_is_no_difference)
     ck_assert(suggestions_have(&comparison, "No synchronous strategy was measured to be "
                                             "faster than ring: lockstep train"));
 }
-END_TEST
 
-START_TEST(where_nothing_differs_the_reference_is_advised)
+TEST(where_nothing_differs_the_reference_is_advised)
 {
     struct ls_compared_run runs[] = {measured("one-device", 1, 1000), measured("ring", 2, 1010)};
     const struct ls_comparison comparison = of(runs, 2);
@@ -147,10 +145,9 @@ START_TEST(where_nothing_differs_the_reference_is_advised)
                                "is the simplest: lockstep train"));
     ck_assert(!suggestions_have(&comparison, "ring"));
 }
-END_TEST
 
 // Nobody who is level with the best may be said to be level with everyone who is, too.
-START_TEST(level_with_the_best_is_not_level_with_each_other)
+TEST(level_with_the_best_is_not_level_with_each_other)
 {
     struct ls_compared_run runs[] = {measured("noisy", 2, 1100), measured("ring", 2, 1090),
                                      measured("tree", 2, 1040)};
@@ -163,10 +160,9 @@ START_TEST(level_with_the_best_is_not_level_with_each_other)
     runs[2].process_rates = runs[1].process_rates;
     ck_assert(verdict_has(&comparison, "between noisy, ring and tree: 1,090 to 1,100"));
 }
-END_TEST
 
 // The machine gets ten times slower: quartiles overlap, but one is faster in every block.
-START_TEST(a_drifting_machine_hides_no_difference)
+TEST(a_drifting_machine_hides_no_difference)
 {
     struct ls_compared_run runs[] = {measured("one-device", 1, 1000), measured("ring", 2, 1100)};
     for (size_t i = 0; i < BLOCKS; i++) {
@@ -179,9 +175,8 @@ START_TEST(a_drifting_machine_hides_no_difference)
     ck_assert(verdict_has(&comparison, "ring is the fastest"));
     ck_assert(verdict_has(&comparison, "That is 1.10 times one-device"));
 }
-END_TEST
 
-START_TEST(a_few_processes_tell_nothing)
+TEST(a_few_processes_tell_nothing)
 {
     struct ls_compared_run runs[] = {measured("one-device", 1, 1000), measured("ring", 2, 1500)};
     runs[1].process_count = 2;
@@ -195,10 +190,9 @@ START_TEST(a_few_processes_tell_nothing)
     ck_assert(verdict_has(&comparison, "too few processes were timed"));
     ck_assert(!verdict_has(&comparison, "No difference"));
 }
-END_TEST
 
 // Whoever cannot tell chance does not call a difference chance.
-START_TEST(a_few_processes_are_not_called_chance)
+TEST(a_few_processes_are_not_called_chance)
 {
     struct ls_compared_run runs[] = {measured("one-device", 1, 1000), measured("ring", 2, 1200),
                                      measured("tree", 2, 800)};
@@ -212,9 +206,8 @@ START_TEST(a_few_processes_are_not_called_chance)
     ck_assert(verdict_has(&three, "ring 1.20, tree 0.80 times as fast."));
     ck_assert(!verdict_has(&three, "difference was measured"));
 }
-END_TEST
 
-START_TEST(without_a_reference_nothing_is_called_correct)
+TEST(without_a_reference_nothing_is_called_correct)
 {
     struct ls_compared_run runs[] = {measured("one-device", 1, NAN), measured("ring", 2, 1900)};
     runs[0].status = LS_COMPARED_FAILED;
@@ -225,9 +218,8 @@ START_TEST(without_a_reference_nothing_is_called_correct)
                                        "(one-device) failed."));
     ck_assert(!verdict_has(&comparison, "as correct as"));
 }
-END_TEST
 
-START_TEST(the_advised_command_is_the_one_that_was_measured)
+TEST(the_advised_command_is_the_one_that_was_measured)
 {
     const struct ls_compared_option options[] = {
         {"model", "my net.json"}, {"dataset", "mnist:dir=it's"}, {"seed", "7"}, {"loss", ""}};
@@ -254,9 +246,8 @@ START_TEST(the_advised_command_is_the_one_that_was_measured)
                                "replicas=2, threads=1).fit(..., batch_size=128)"));
     ck_assert(!suggestions_have(&comparison, "--"));
 }
-END_TEST
 
-START_TEST(where_nothing_ran_there_is_nothing_to_try)
+TEST(where_nothing_ran_there_is_nothing_to_try)
 {
     struct ls_compared_run runs[] = {measured("one-device", 1, 1000), measured("ring", 2, NAN)};
     runs[1].status = LS_COMPARED_FAILED;
@@ -277,9 +268,8 @@ START_TEST(where_nothing_ran_there_is_nothing_to_try)
     ck_assert_ptr_null(strstr(text, "0.0e+00"));
     free(text);
 }
-END_TEST
 
-START_TEST(a_long_reason_is_cut_in_the_table_and_whole_in_the_verdict)
+TEST(a_long_reason_is_cut_in_the_table_and_whole_in_the_verdict)
 {
     char reason[400] = "no strategy is called so;";
     while (strlen(reason) < 380)
@@ -303,9 +293,8 @@ START_TEST(a_long_reason_is_cut_in_the_table_and_whole_in_the_verdict)
     }
     free(text);
 }
-END_TEST
 
-START_TEST(an_asynchronous_winner_is_told_from_the_synchronous_one)
+TEST(an_asynchronous_winner_is_told_from_the_synchronous_one)
 {
     struct ls_compared_run runs[] = {measured("one-device", 1, 1000), measured("ring", 2, 1500),
                                      measured("parameter-server", 2, 1800)};
@@ -320,9 +309,8 @@ START_TEST(an_asynchronous_winner_is_told_from_the_synchronous_one)
     ck_assert(!verdict_has(&comparison, "more than rounding"));
     ck_assert(suggestions_have(&comparison, "--strategy=ring"));
 }
-END_TEST
 
-START_TEST(a_filter_and_rounds_are_judged_by_what_they_reach)
+TEST(a_filter_and_rounds_are_judged_by_what_they_reach)
 {
     struct ls_compared_run runs[] = {measured("one-device", 1, 1000),
                                      measured("ring+int8", 2, 1500), measured("diloco", 2, 1800)};
@@ -340,9 +328,8 @@ START_TEST(a_filter_and_rounds_are_judged_by_what_they_reach)
     ck_assert(!verdict_has(&comparison, "more than rounding"));
     ck_assert(suggestions_have(&comparison, "--strategy=one-device")); // of those that are plain
 }
-END_TEST
 
-START_TEST(a_filter_that_has_not_begun_is_said)
+TEST(a_filter_that_has_not_begun_is_said)
 {
     struct ls_compared_run runs[] = {measured("one-device", 1, 1000),
                                      measured("ring+powersgd", 2, 1500),
@@ -360,7 +347,6 @@ START_TEST(a_filter_that_has_not_begun_is_said)
     comparison.steps = 1001;
     ck_assert(!verdict_has(&comparison, "was not filtered"));
 }
-END_TEST
 
 static void takes_there(struct ls_compared_run *run, double step, uint64_t goal_step)
 {
@@ -371,7 +357,7 @@ static void takes_there(struct ls_compared_run *run, double step, uint64_t goal_
     run->goal_step = goal_step;
 }
 
-START_TEST(on_another_network_the_first_at_the_goal_is_named)
+TEST(on_another_network_the_first_at_the_goal_is_named)
 {
     struct ls_compared_run runs[] = {measured("one-device", 1, 1000), measured("ring", 2, 1500),
                                      measured("diloco", 2, 1800)};
@@ -423,9 +409,8 @@ START_TEST(on_another_network_the_first_at_the_goal_is_named)
     comparison.target_value = 0.5;
     ck_assert(verdict_has(&comparison, "ring would reach val_loss 0.5 first"));
 }
-END_TEST
 
-START_TEST(gains_are_held_against_one_replica)
+TEST(gains_are_held_against_one_replica)
 {
     struct ls_compared_run runs[] = {measured("one-device", 1, 1100), measured("ring", 1, 1000),
                                      measured("ring", 2, 1800), measured("ring", 4, 3000)};
@@ -435,9 +420,8 @@ START_TEST(gains_are_held_against_one_replica)
     ck_assert(!verdict_has(&comparison, "ring with 2 replicas gains"));
     ck_assert(!suggestions_have(&comparison, "--replicas=1,2,4"));
 }
-END_TEST
 
-START_TEST(a_gain_that_chance_may_make_is_none)
+TEST(a_gain_that_chance_may_make_is_none)
 {
     struct ls_compared_run runs[] = {measured("one-device", 1, 1100), measured("ring", 1, 1000),
                                      measured("ring", 2, 1200)};
@@ -448,9 +432,8 @@ START_TEST(a_gain_that_chance_may_make_is_none)
                                        "measured: it was at 1.18 times ring with 1 replica (95 %"));
     ck_assert(!verdict_has(&comparison, "gains"));
 }
-END_TEST
 
-START_TEST(a_model_may_be_too_small_for_its_replicas)
+TEST(a_model_may_be_too_small_for_its_replicas)
 {
     struct ls_compared_run runs[] = {measured("one-device", 1, 1000), measured("ring", 4, 900)};
     runs[1].times = (struct ls_compared_times){.median = 1e-3,
@@ -463,9 +446,8 @@ START_TEST(a_model_may_be_too_small_for_its_replicas)
     ck_assert(verdict_has(&comparison, "ring is bound by communication: it waits 70 %"));
     ck_assert(suggestions_have(&comparison, "ring would gain from a larger --batch"));
 }
-END_TEST
 
-START_TEST(the_same_cores_divided_otherwise_are_no_gain)
+TEST(the_same_cores_divided_otherwise_are_no_gain)
 {
     struct ls_compared_run runs[] = {measured("one-device", 1, 1000), measured("ring", 2, 1200)};
     runs[0].threads = 2;
@@ -475,9 +457,8 @@ START_TEST(the_same_cores_divided_otherwise_are_no_gain)
                           "ring is 1.20 times as fast as one-device on the same 2 cores: "
                           "2 replicas of 1 thread against one of 2."));
 }
-END_TEST
 
-START_TEST(hidden_communication_is_said_to_hide)
+TEST(hidden_communication_is_said_to_hide)
 {
     struct ls_compared_run runs[] = {measured("one-device", 1, 1000), measured("ring", 2, 1900)};
     const struct ls_comparison comparison = of(runs, 2);
@@ -486,9 +467,8 @@ START_TEST(hidden_communication_is_said_to_hide)
                           "ring is compute-bound: kernels take 90 % of a step; "
                           "communication hides under backward (0.20 of 2.00 ms show)"));
 }
-END_TEST
 
-START_TEST(waiting_for_data_is_input_bound)
+TEST(waiting_for_data_is_input_bound)
 {
     struct ls_compared_run runs[] = {measured("one-device", 1, 1000), measured("ring", 2, 1010)};
     runs[1].times = (struct ls_compared_times){.median = 10e-3, .input = 6e-3, .compute = 4e-3};
@@ -498,9 +478,8 @@ START_TEST(waiting_for_data_is_input_bound)
         verdict_has(&comparison, "gains nothing from 2 replicas (1.01 times one): they wait"));
     ck_assert(suggestions_have(&comparison, "ring would gain from a faster input"));
 }
-END_TEST
 
-START_TEST(limits_are_what_takes_the_step)
+TEST(limits_are_what_takes_the_step)
 {
     const double step = 1e-3;
     ck_assert_int_eq(ls_verdict_limit(&(struct ls_compared_times){step, .compute = 0.9 * step}),
@@ -518,9 +497,8 @@ START_TEST(limits_are_what_takes_the_step)
     ck_assert_int_eq(ls_verdict_limit(&(struct ls_compared_times){NAN, .compute = NAN}),
                      LS_LIMIT_UNKNOWN);
 }
-END_TEST
 
-START_TEST(rounding_is_told_from_mistakes)
+TEST(rounding_is_told_from_mistakes)
 {
     struct ls_compared_run runs[] = {measured("one-device", 1, 1000), measured("ring", 2, 1900),
                                      measured("broken", 2, 1901)};
@@ -534,9 +512,8 @@ START_TEST(rounding_is_told_from_mistakes)
     ck_assert(verdict_has(&comparison, "broken differs from one device by more than rounding"));
     ck_assert(!suggestions_have(&comparison, "--strategy=broken"));
 }
-END_TEST
 
-START_TEST(rounding_to_16_bits_is_named)
+TEST(rounding_to_16_bits_is_named)
 {
     struct ls_compared_run runs[] = {measured("one-device", 1, 1000), measured("ring", 2, 1900)};
     struct ls_comparison comparison = of(runs, 2);
@@ -555,9 +532,8 @@ START_TEST(rounding_to_16_bits_is_named)
     ck_assert_double_eq(ls_rounding_of(LS_BF16), 1.0 / 256);
     ck_assert_double_eq(ls_rounding_of(LS_F16), 1.0 / 2048);
 }
-END_TEST
 
-START_TEST(runs_with_shares_of_their_own_are_held_against_the_same_shares)
+TEST(runs_with_shares_of_their_own_are_held_against_the_same_shares)
 {
     struct ls_compared_run runs[] = {measured("one-device", 1, 1000), measured("ring", 2, 1900),
                                      measured("broken", 2, 1901)};
@@ -590,9 +566,8 @@ START_TEST(runs_with_shares_of_their_own_are_held_against_the_same_shares)
     ck_assert(!verdict_has(&comparison, "as correct as"));
     comparison.shares_failed = NULL; // not on the heap
 }
-END_TEST
 
-START_TEST(with_logical_shards_nothing_but_the_same_bits_is_correct)
+TEST(with_logical_shards_nothing_but_the_same_bits_is_correct)
 {
     struct ls_compared_run runs[] = {measured("one-device", 1, 1000), measured("ring", 2, 1900),
                                      measured("tree", 2, 1901), measured("broken", 2, 1902),
@@ -615,9 +590,8 @@ START_TEST(with_logical_shards_nothing_but_the_same_bits_is_correct)
     ck_assert(!verdict_has(&comparison, "stopped has"));
     ck_assert(!verdict_has(&comparison, "rounding"));
 }
-END_TEST
 
-START_TEST(what_no_single_device_computes_is_not_judged)
+TEST(what_no_single_device_computes_is_not_judged)
 {
     struct ls_compared_run runs[] = {measured("one-device", 1, 1000), measured("ring", 2, 1900)};
     struct ls_comparison comparison = of(runs, 2);
@@ -627,9 +601,8 @@ START_TEST(what_no_single_device_computes_is_not_judged)
     ck_assert(verdict_has(&comparison, "ring was not compared with one device"));
     ck_assert(!verdict_has(&comparison, "as correct as"));
 }
-END_TEST
 
-START_TEST(several_are_equally_correct)
+TEST(several_are_equally_correct)
 {
     struct ls_compared_run runs[] = {measured("one-device", 1, 1000), measured("ring", 2, 1900),
                                      measured("tree", 2, 1800), measured("direct", 2, 1700)};
@@ -638,9 +611,8 @@ START_TEST(several_are_equally_correct)
                           "ring, tree and direct are equally correct, and as correct as "
                           "one device"));
 }
-END_TEST
 
-START_TEST(another_batch_is_not_compared)
+TEST(another_batch_is_not_compared)
 {
     struct ls_compared_run runs[] = {measured("one-device", 1, 1000), measured("ring", 2, 1900)};
     runs[1].global_batch = 64;
@@ -649,9 +621,8 @@ START_TEST(another_batch_is_not_compared)
     ck_assert(verdict_has(&comparison, "ring had another global batch than the reference"));
     ck_assert(!verdict_has(&comparison, "correct"));
 }
-END_TEST
 
-START_TEST(who_reached_the_target_first_is_named)
+TEST(who_reached_the_target_first_is_named)
 {
     struct ls_compared_run runs[] = {measured("one-device", 1, 1000), measured("ring", 2, 1900)};
     struct ls_comparison comparison = of(runs, 2);
@@ -664,9 +635,8 @@ START_TEST(who_reached_the_target_first_is_named)
     ck_assert(verdict_has(&comparison, "ring was the first at val_accuracy 0.88: after 11.5 s of "
                                        "training and 60,000 examples."));
 }
-END_TEST
 
-START_TEST(what_is_alike_shares_a_sentence)
+TEST(what_is_alike_shares_a_sentence)
 {
     struct ls_compared_run runs[] = {measured("one-device", 1, 1000), measured("ring", 2, 1200),
                                      measured("tree", 2, 1100), measured("direct", 2, 1000)};
@@ -689,9 +659,8 @@ START_TEST(what_is_alike_shares_a_sentence)
                                        "for it or for other replicas; all communication (6.00 of "
                                        "6.00 ms) is exposed"));
 }
-END_TEST
 
-START_TEST(what_did_not_run_says_why)
+TEST(what_did_not_run_says_why)
 {
     struct ls_compared_run runs[] = {measured("one-device", 1, 1000), measured("nccl", 2, NAN),
                                      measured("mine", 2, NAN)};
@@ -706,9 +675,8 @@ START_TEST(what_did_not_run_says_why)
     ck_assert(verdict_has(&comparison, "nccl could not run here: no CUDA driver on this machine."));
     ck_assert(verdict_has(&comparison, "mine failed: crashed."));
 }
-END_TEST
 
-START_TEST(unequal_replicas_are_said)
+TEST(unequal_replicas_are_said)
 {
     struct ls_compared_run runs[] = {measured("one-device", 1, 1000), measured("ring", 2, 1900)};
     runs[1].replicas_equal = 0;
@@ -716,18 +684,16 @@ START_TEST(unequal_replicas_are_said)
     ck_assert(verdict_has(&comparison, "ring ended with replicas that are not equal."));
     ck_assert(!suggestions_have(&comparison, "--strategy=ring"));
 }
-END_TEST
 
-START_TEST(noise_is_advised_against)
+TEST(noise_is_advised_against)
 {
     struct ls_compared_run runs[] = {measured("one-device", 1, 1000), measured("ring", 2, 1900)};
     runs[1].rate_low = 1500;
     const struct ls_comparison comparison = of(runs, 2);
     ck_assert(suggestions_have(&comparison, "ring was measured with much noise"));
 }
-END_TEST
 
-START_TEST(without_runs_there_is_little_to_say)
+TEST(without_runs_there_is_little_to_say)
 {
     struct ls_comparison comparison = of(NULL, 0);
     struct ls_sentences sentences = {0};
@@ -736,11 +702,10 @@ START_TEST(without_runs_there_is_little_to_say)
     ck_assert_uint_eq(sentences.count, 0);
     ls_sentences_finish(&sentences);
 }
-END_TEST
 
 // ---- JSON and table ----
 
-START_TEST(json_has_null_for_what_is_not_known)
+TEST(json_has_null_for_what_is_not_known)
 {
     struct ls_compared_run runs[] = {measured("one-device", 1, 1000),
                                      measured("ring", 2, INFINITY)};
@@ -757,9 +722,8 @@ START_TEST(json_has_null_for_what_is_not_known)
     ck_assert_int_eq(json_integer_value(json_object_get(root, "reference")), 0);
     json_decref(root);
 }
-END_TEST
 
-START_TEST(json_compares_every_pair_that_was_named)
+TEST(json_compares_every_pair_that_was_named)
 {
     struct ls_compared_run runs[] = {measured("one-device", 1, 1000), measured("ring", 2, 1500),
                                      measured("tree", 2, 1490), measured("direct", 2, 1200),
@@ -796,7 +760,6 @@ START_TEST(json_compares_every_pair_that_was_named)
     }
     free(comparison.differences);
 }
-END_TEST
 
 static char *table_of(const struct ls_comparison *comparison)
 {
@@ -809,7 +772,7 @@ static char *table_of(const struct ls_comparison *comparison)
     return text;
 }
 
-START_TEST(a_table_says_what_was_not_reached_and_what_was_not_recorded)
+TEST(a_table_says_what_was_not_reached_and_what_was_not_recorded)
 {
     struct ls_compared_run runs[] = {measured("one-device", 1, 1000),
                                      measured("ring+powersgd", 2, 1900)};
@@ -837,9 +800,8 @@ START_TEST(a_table_says_what_was_not_reached_and_what_was_not_recorded)
                                  "steps were recorded.\n"));
     free(text);
 }
-END_TEST
 
-START_TEST(a_table_has_a_row_for_every_run)
+TEST(a_table_has_a_row_for_every_run)
 {
     struct ls_compared_run runs[] = {measured("one-device", 1, 1000), measured("ring", 2, 1900),
                                      measured("nccl", 2, NAN)};
@@ -853,52 +815,4 @@ START_TEST(a_table_has_a_row_for_every_run)
     ck_assert_ptr_nonnull(strstr(text, "rounding spread"));
     ck_assert_ptr_nonnull(strstr(text, "\nVerdict\n"));
     free(text);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("verdict");
-    TCase *tests = tcase_create("verdict");
-    tcase_add_test(tests, the_fastest_is_named_with_its_lead);
-    tcase_add_test(tests, what_chance_may_do_is_no_difference);
-    tcase_add_test(tests, where_nothing_differs_the_reference_is_advised);
-    tcase_add_test(tests, level_with_the_best_is_not_level_with_each_other);
-    tcase_add_test(tests, a_drifting_machine_hides_no_difference);
-    tcase_add_test(tests, a_few_processes_tell_nothing);
-    tcase_add_test(tests, a_few_processes_are_not_called_chance);
-    tcase_add_test(tests, without_a_reference_nothing_is_called_correct);
-    tcase_add_test(tests, the_advised_command_is_the_one_that_was_measured);
-    tcase_add_test(tests, where_nothing_ran_there_is_nothing_to_try);
-    tcase_add_test(tests, a_long_reason_is_cut_in_the_table_and_whole_in_the_verdict);
-    tcase_add_test(tests, an_asynchronous_winner_is_told_from_the_synchronous_one);
-    tcase_add_test(tests, a_filter_and_rounds_are_judged_by_what_they_reach);
-    tcase_add_test(tests, a_filter_that_has_not_begun_is_said);
-    tcase_add_test(tests, on_another_network_the_first_at_the_goal_is_named);
-    tcase_add_test(tests, gains_are_held_against_one_replica);
-    tcase_add_test(tests, a_gain_that_chance_may_make_is_none);
-    tcase_add_test(tests, a_model_may_be_too_small_for_its_replicas);
-    tcase_add_test(tests, the_same_cores_divided_otherwise_are_no_gain);
-    tcase_add_test(tests, hidden_communication_is_said_to_hide);
-    tcase_add_test(tests, waiting_for_data_is_input_bound);
-    tcase_add_test(tests, limits_are_what_takes_the_step);
-    tcase_add_test(tests, rounding_is_told_from_mistakes);
-    tcase_add_test(tests, rounding_to_16_bits_is_named);
-    tcase_add_test(tests, runs_with_shares_of_their_own_are_held_against_the_same_shares);
-    tcase_add_test(tests, with_logical_shards_nothing_but_the_same_bits_is_correct);
-    tcase_add_test(tests, what_no_single_device_computes_is_not_judged);
-    tcase_add_test(tests, several_are_equally_correct);
-    tcase_add_test(tests, another_batch_is_not_compared);
-    tcase_add_test(tests, who_reached_the_target_first_is_named);
-    tcase_add_test(tests, what_is_alike_shares_a_sentence);
-    tcase_add_test(tests, what_did_not_run_says_why);
-    tcase_add_test(tests, unequal_replicas_are_said);
-    tcase_add_test(tests, noise_is_advised_against);
-    tcase_add_test(tests, without_runs_there_is_little_to_say);
-    tcase_add_test(tests, json_has_null_for_what_is_not_known);
-    tcase_add_test(tests, json_compares_every_pair_that_was_named);
-    tcase_add_test(tests, a_table_says_what_was_not_reached_and_what_was_not_recorded);
-    tcase_add_test(tests, a_table_has_a_row_for_every_run);
-    suite_add_tcase(suite, tests);
-    return test_suite_run(suite);
 }

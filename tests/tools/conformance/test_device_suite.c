@@ -337,7 +337,7 @@ static void assert_finds(enum wrong what, uint32_t op, const char *only, const c
     ck_assert_msg(strstr(outcome.message, message) != NULL, "the message is: %s", outcome.message);
 }
 
-START_TEST(reference_passes_against_itself)
+TEST(reference_passes_against_itself)
 {
     const struct outcome outcome = run_suite(NOTHING, LS_OP_NONE, NULL);
     ck_assert_msg(outcome.status == LS_OK, "%s: %s", outcome.name, outcome.message);
@@ -345,9 +345,8 @@ START_TEST(reference_passes_against_itself)
     ck_assert_uint_eq(outcome.counts.refused, 4); // groups of calls for devices with streams
     ck_assert_uint_gt(outcome.counts.passed, 500);
 }
-END_TEST
 
-START_TEST(a_wrong_element_is_named_with_its_position)
+TEST(a_wrong_element_is_named_with_its_position)
 {
     const struct outcome outcome = run_suite(RESULT, LS_OP_CONV2D_BACKWARD_DATA, "conv2d");
     ck_assert_int_eq(outcome.status, LS_FAILED);
@@ -356,7 +355,6 @@ START_TEST(a_wrong_element_is_named_with_its_position)
     ck_assert_ptr_nonnull(strstr(outcome.message, "tolerance"));
     ck_assert_ptr_nonnull(strstr(outcome.message, "plain loops"));
 }
-END_TEST
 
 static const struct {
     uint32_t op;
@@ -468,87 +466,74 @@ static const struct {
     {LS_OP_EMA_UPDATE, "ema_update N="},
 };
 
-START_TEST(a_wrong_result_of_every_operation_is_found)
+TABLE_TEST(a_wrong_result_of_every_operation_is_found, computing)
 {
     const struct outcome outcome = run_suite(RESULT, computing[_i].op, computing[_i].cases);
     ck_assert_int_eq(outcome.status, LS_FAILED);
     ck_assert_uint_gt(outcome.counts.failed, 0);
 }
-END_TEST
 
-START_TEST(a_write_behind_an_output_is_found)
+TEST(a_write_behind_an_output_is_found)
 {
     assert_finds(BEHIND_OUTPUT, LS_OP_DENSE, "dense", "wrote behind");
 }
-END_TEST
 
-START_TEST(too_little_scratch_is_found)
+TEST(too_little_scratch_is_found)
 {
     assert_finds(BEHIND_SCRATCH, LS_OP_AVERAGE_POOL2D, "average_pool2d", "wrote behind");
 }
-END_TEST
 
-START_TEST(reading_an_unused_input_is_found)
+TEST(reading_an_unused_input_is_found)
 {
     assert_finds(UNUSED_INPUT, LS_OP_ADD, "add B=", "output 0 at (0,0): got ");
 }
-END_TEST
 
-START_TEST(a_changed_fixed_layout_is_found)
+TEST(a_changed_fixed_layout_is_found)
 {
     assert_finds(FIXED_LAYOUT, LS_OP_SOFTMAX, "softmax B=", "fixed layout");
 }
-END_TEST
 
-START_TEST(other_bits_in_the_second_run_are_found)
+TEST(other_bits_in_the_second_run_are_found)
 {
     assert_finds(NOT_REPEATABLE, LS_OP_CONV2D, "conv2d", "when run again");
 }
-END_TEST
 
-START_TEST(allocation_while_running_is_found)
+TEST(allocation_while_running_is_found)
 {
     assert_finds(ALLOCATES, LS_OP_MEASURE, "measure", "allocates");
 }
-END_TEST
 
-START_TEST(an_update_in_spite_of_skip_is_found)
+TEST(an_update_in_spite_of_skip_is_found)
 {
     assert_finds(IGNORES_SKIP, LS_OP_ADAM_UPDATE, "adam", "skip");
 }
-END_TEST
 
-START_TEST(a_false_in_place_is_found)
+TEST(a_false_in_place_is_found)
 {
     assert_finds(IN_PLACE, LS_OP_ACTIVATION, "activation", "in place");
 }
-END_TEST
 
-START_TEST(dropout_by_local_position_is_found)
+TEST(dropout_by_local_position_is_found)
 {
     assert_finds(SPLIT, LS_OP_DROPOUT, "dropout of a batch in two parts", "other elements");
 }
-END_TEST
 
-START_TEST(overwriting_instead_of_adding_is_found)
+TEST(overwriting_instead_of_adding_is_found)
 {
     assert_finds(ACCUMULATE, LS_OP_DENSE_BACKWARD_WEIGHTS, "added", "got ");
 }
-END_TEST
 
-START_TEST(a_refusal_without_a_reason_is_found)
+TEST(a_refusal_without_a_reason_is_found)
 {
     assert_finds(SILENT_REFUSAL, LS_OP_RESHAPE, "reshape", "without a reason");
 }
-END_TEST
 
-START_TEST(reductions_without_streams_are_found)
+TEST(reductions_without_streams_are_found)
 {
     assert_finds(NO_STREAMS, LS_OP_NONE, "reductions", "offered without streams and events");
 }
-END_TEST
 
-START_TEST(tiles_that_differ_from_the_whole_batch_are_found)
+TEST(tiles_that_differ_from_the_whole_batch_are_found)
 {
     const struct outcome outcome = run_suite(TILES, LS_OP_NONE, "in tiles");
     ck_assert_msg(outcome.status == LS_OK, "%s: %s", outcome.name, outcome.message);
@@ -556,23 +541,20 @@ START_TEST(tiles_that_differ_from_the_whole_batch_are_found)
     assert_finds(PLACE_IN_BATCH, LS_OP_CONV2D, "conv2d in tiles", "is off by 1 of");
     assert_finds(UNEQUAL_EXAMPLES, LS_OP_MAX_POOL2D, "max_pool2d in tiles", "not 6 equal examples");
 }
-END_TEST
 
-START_TEST(a_missing_epilogue_is_found)
+TEST(a_missing_epilogue_is_found)
 {
     assert_finds(EPILOGUE, LS_OP_DENSE, "+ tanh", "got ");
 }
-END_TEST
 
-START_TEST(half_results_that_are_not_the_nearest_are_found)
+TEST(half_results_that_are_not_the_nearest_are_found)
 {
     assert_finds(HALF_ROUNDING, LS_OP_ADD, "bfloat16 add B=", "got ");
     assert_finds(HALF_ROUNDING, LS_OP_CONVERT, "convert float32 to float16", "becomes");
 }
-END_TEST
 
 // Halves reach operations in float32 where the device says that it takes them, and not elsewhere.
-START_TEST(casts_that_a_device_takes_are_tried)
+TEST(casts_that_a_device_takes_are_tried)
 {
     assert_finds(CAST_ROUNDING, LS_OP_LAYER_NORMALIZATION,
                  "bfloat16 layer_normalization B=", "got ");
@@ -583,9 +565,8 @@ START_TEST(casts_that_a_device_takes_are_tried)
         run_suite(HALF_ROUNDING, LS_OP_LAYER_NORMALIZATION, "bfloat16 layer_normalization B=");
     ck_assert_uint_eq(outcome.counts.passed + outcome.counts.failed, 0);
 }
-END_TEST
 
-START_TEST(half_types_need_not_be_offered)
+TEST(half_types_need_not_be_offered)
 {
     const struct outcome outcome = run_suite(NO_HALVES, LS_OP_NONE, "float16");
     ck_assert_msg(outcome.status == LS_OK, "%s: %s", outcome.name, outcome.message);
@@ -593,17 +574,15 @@ START_TEST(half_types_need_not_be_offered)
     ck_assert_uint_eq(outcome.counts.passed, 0);
     ck_assert_uint_eq(outcome.counts.refused, 2);
 }
-END_TEST
 
-START_TEST(a_variance_in_one_pass_is_found)
+TEST(a_variance_in_one_pass_is_found)
 {
     assert_finds(ONE_PASS, LS_OP_BATCH_NORMALIZATION, "around 100", "output 2 at ");
     assert_finds(ONE_PASS, LS_OP_BATCH_MOMENTS, "around 100", "output 0 at ");
 }
-END_TEST
 
 // Around 100 the neighbours in bfloat16 are far apart; x must differ all the same.
-START_TEST(what_x_is_in_halves_is_seen_around_100)
+TEST(what_x_is_in_halves_is_seen_around_100)
 {
     static const uint32_t ops[] = {LS_OP_BATCH_NORMALIZATION, LS_OP_BATCH_NORMALIZATION_INFERENCE};
     for (size_t i = 0; i < 2; i++) {
@@ -612,22 +591,19 @@ START_TEST(what_x_is_in_halves_is_seen_around_100)
         ck_assert_msg(strncmp(outcome.name, "bfloat16", 8) == 0, "%s", outcome.name);
     }
 }
-END_TEST
 
-START_TEST(a_missing_addend_is_found)
+TEST(a_missing_addend_is_found)
 {
     assert_finds(NO_ADDEND, LS_OP_BATCH_NORMALIZATION, "with addend", "output 0 at ");
 }
-END_TEST
 
-START_TEST(gradients_of_more_than_this_share_are_found)
+TEST(gradients_of_more_than_this_share_are_found)
 {
     assert_finds(GRADIENT_OF_ALL, LS_OP_BATCH_NORMALIZATION_BACKWARD, "added to dbeta",
                  "output 0 at ");
 }
-END_TEST
 
-START_TEST(a_batch_normalization_that_is_right_passes_with_its_patterns)
+TEST(a_batch_normalization_that_is_right_passes_with_its_patterns)
 {
     const struct outcome outcome =
         run_suite(NOTHING, LS_OP_BATCH_NORMALIZATION, "batch_normalization");
@@ -635,17 +611,15 @@ START_TEST(a_batch_normalization_that_is_right_passes_with_its_patterns)
     ck_assert_uint_eq(outcome.counts.refused, 0);
     ck_assert_uint_gt(outcome.counts.passed, 100);
 }
-END_TEST
 
-START_TEST(a_gradient_that_is_added_to_the_wrong_output_is_found)
+TEST(a_gradient_that_is_added_to_the_wrong_output_is_found)
 {
     assert_finds(OTHER_ADDED, LS_OP_BATCH_NORMALIZATION_BACKWARD, "added to dgamma",
                  "output 1 at ");
     assert_finds(OTHER_ADDED, LS_OP_BATCH_NORMALIZATION_BACKWARD, "added to dbeta", "output 1 at ");
 }
-END_TEST
 
-START_TEST(an_addition_into_y_that_is_not_made_is_found)
+TEST(an_addition_into_y_that_is_not_made_is_found)
 {
     static const char *const cases[] = {" 0 added to y", " 0 with addend added to y",
                                         " 0 added to y + relu", " 0 with addend added to y + relu"};
@@ -654,9 +628,8 @@ START_TEST(an_addition_into_y_that_is_not_made_is_found)
         assert_finds(ACCUMULATE, LS_OP_BATCH_NORMALIZATION_INFERENCE, cases[i], "output 0 at ");
     }
 }
-END_TEST
 
-START_TEST(a_pattern_of_an_operation_that_is_not_there_is_found)
+TEST(a_pattern_of_an_operation_that_is_not_there_is_found)
 {
     assert_finds(FUSES_NOTHING, LS_OP_BATCH_NORMALIZATION, "fusion pattern 0",
                  "producer 28 is refused by itself: no batch normalization");
@@ -665,9 +638,8 @@ START_TEST(a_pattern_of_an_operation_that_is_not_there_is_found)
     ck_assert_uint_eq(outcome.counts.refused, 8); // each once, whatever is declared
     ck_assert_uint_eq(outcome.counts.passed, 0);
 }
-END_TEST
 
-START_TEST(a_device_may_know_no_batch_normalization)
+TEST(a_device_may_know_no_batch_normalization)
 {
     const struct outcome outcome = run_suite(NO_NORMALIZATION, LS_OP_NONE, "batch_normalization");
     ck_assert_int_eq(outcome.status, LS_OK);
@@ -675,46 +647,10 @@ START_TEST(a_device_may_know_no_batch_normalization)
     ck_assert_uint_eq(outcome.counts.passed, 0);
     ck_assert_uint_eq(outcome.counts.refused, 8);
 }
-END_TEST
 
 int main(void)
 {
     if (!test_plugin_open("device-reference"))
         return TEST_SKIPPED;
-    Suite *suite = suite_create("device suite");
-    TCase *tests = tcase_create("suite");
-    tcase_set_timeout(tests, 60);
-    tcase_add_test(tests, reference_passes_against_itself);
-    tcase_add_test(tests, a_wrong_element_is_named_with_its_position);
-    tcase_add_loop_test(tests, a_wrong_result_of_every_operation_is_found, 0,
-                        (int)(sizeof(computing) / sizeof(computing[0])));
-    tcase_add_test(tests, a_write_behind_an_output_is_found);
-    tcase_add_test(tests, too_little_scratch_is_found);
-    tcase_add_test(tests, reading_an_unused_input_is_found);
-    tcase_add_test(tests, a_changed_fixed_layout_is_found);
-    tcase_add_test(tests, other_bits_in_the_second_run_are_found);
-    tcase_add_test(tests, allocation_while_running_is_found);
-    tcase_add_test(tests, an_update_in_spite_of_skip_is_found);
-    tcase_add_test(tests, a_false_in_place_is_found);
-    tcase_add_test(tests, dropout_by_local_position_is_found);
-    tcase_add_test(tests, overwriting_instead_of_adding_is_found);
-    tcase_add_test(tests, a_refusal_without_a_reason_is_found);
-    tcase_add_test(tests, reductions_without_streams_are_found);
-    tcase_add_test(tests, tiles_that_differ_from_the_whole_batch_are_found);
-    tcase_add_test(tests, a_missing_epilogue_is_found);
-    tcase_add_test(tests, half_results_that_are_not_the_nearest_are_found);
-    tcase_add_test(tests, casts_that_a_device_takes_are_tried);
-    tcase_add_test(tests, half_types_need_not_be_offered);
-    tcase_add_test(tests, a_variance_in_one_pass_is_found);
-    tcase_add_test(tests, what_x_is_in_halves_is_seen_around_100);
-    tcase_add_test(tests, a_missing_addend_is_found);
-    tcase_add_test(tests, gradients_of_more_than_this_share_are_found);
-    tcase_add_test(tests, a_batch_normalization_that_is_right_passes_with_its_patterns);
-    tcase_add_test(tests, a_gradient_that_is_added_to_the_wrong_output_is_found);
-    tcase_add_test(tests, an_addition_into_y_that_is_not_made_is_found);
-    tcase_add_test(tests, a_pattern_of_an_operation_that_is_not_there_is_found);
-    tcase_add_test(tests, a_device_may_know_no_batch_normalization);
-    suite_add_tcase(suite, tests);
-
-    return test_suite_run(suite);
+    return test_suite_run("device suite");
 }

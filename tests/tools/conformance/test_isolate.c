@@ -133,7 +133,7 @@ static void expect(size_t index, const char *name, enum ls_conformance_outcome o
                   heard[index].message, part);
 }
 
-START_TEST(each_misdeed_is_the_verdict_of_its_own_case)
+TEST(each_misdeed_is_the_verdict_of_its_own_case)
 {
     static const struct act acts[] = {
         {"fine", nothing},           {"crashes", crash},      {"exits", leave},
@@ -162,9 +162,8 @@ START_TEST(each_misdeed_is_the_verdict_of_its_own_case)
     ck_assert_uint_eq(counts.failed, 11);
     ck_assert_ptr_null(getenv("LOCKSTEP_TEST_VARIABLE"));
 }
-END_TEST
 
-START_TEST(a_suite_that_only_hangs_is_left_after_three)
+TEST(a_suite_that_only_hangs_is_left_after_three)
 {
     static const struct act acts[] = {{"a", hang}, {"b", nothing}, {"c", hang},
                                       {"d", hang}, {"e", hang},    {"f", nothing}};
@@ -174,24 +173,10 @@ START_TEST(a_suite_that_only_hangs_is_left_after_three)
     expect(1, "b", LS_CONFORMANCE_PASSED, "");
     expect(4, "2 more cases", LS_CONFORMANCE_FAILED, "not run: 3 cases did not end");
 }
-END_TEST
 
-START_TEST(no_cases_are_no_failure)
+TEST(no_cases_are_no_failure)
 {
     struct ls_conformance_counts counts;
     ck_assert_int_eq(isolate(NULL, 0, &counts), LS_OK);
     ck_assert_uint_eq(heard_count, 0);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("tools/conformance/isolate");
-    TCase *cases = tcase_create("all");
-    tcase_set_timeout(cases, 60);
-    tcase_add_test(cases, each_misdeed_is_the_verdict_of_its_own_case);
-    tcase_add_test(cases, a_suite_that_only_hangs_is_left_after_three);
-    tcase_add_test(cases, no_cases_are_no_failure);
-    suite_add_tcase(suite, cases);
-    return test_suite_run(suite);
 }

@@ -64,7 +64,7 @@ static struct ls_safetensors *expect_read(const char *name)
     return file;
 }
 
-START_TEST(a_file_cut_anywhere_is_refused)
+TEST(a_file_cut_anywhere_is_refused)
 {
     static const char *const names[] = {"small.weights.h5", "small.keras", "small.keras-2.h5"};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
@@ -79,7 +79,6 @@ START_TEST(a_file_cut_anywhere_is_refused)
         free(content);
     }
 }
-END_TEST
 
 // Wherever a number stands in a file, another takes its place.
 static void replace_number(const char *name, uint64_t from, uint64_t to)
@@ -99,7 +98,7 @@ static void replace_number(const char *name, uint64_t from, uint64_t to)
 }
 
 // More elements than any machine has memory for, of which none is stored.
-START_TEST(declared_sizes_are_checked_before_anything_is_allocated)
+TEST(declared_sizes_are_checked_before_anything_is_allocated)
 {
     const hsize_t huge[1] = {UINT64_C(12345678901)},
                   square[2] = {UINT64_C(1) << 33, UINT64_C(1) << 33}, chunk[1] = {1024},
@@ -149,9 +148,8 @@ START_TEST(declared_sizes_are_checked_before_anything_is_allocated)
     H5Pclose(chunked);
     H5Pclose(two);
 }
-END_TEST
 
-START_TEST(chunks_and_gzip_are_read)
+TEST(chunks_and_gzip_are_read)
 {
     static float values[64][32];
     for (int i = 0; i < 64 * 32; i++)
@@ -172,9 +170,8 @@ START_TEST(chunks_and_gzip_are_read)
     ck_assert_mem_eq(ls_safetensors_get(read, 0)->data, values, sizeof(values));
     ls_safetensors_close(read);
 }
-END_TEST
 
-START_TEST(other_filters_are_refused)
+TEST(other_filters_are_refused)
 {
     const hid_t file = create("filter.h5"), parent = vars(file),
                 plan = H5Pcreate(H5P_DATASET_CREATE);
@@ -186,9 +183,8 @@ START_TEST(other_filters_are_refused)
     H5Fclose(file);
     expect_refused("filter.h5", "packed by filter 6");
 }
-END_TEST
 
-START_TEST(groups_inside_themselves_are_refused)
+TEST(groups_inside_themselves_are_refused)
 {
     hid_t file = create("cycle.h5"), parent = vars(file);
     ck_assert_int_ge(H5Lcreate_hard(file, "/", parent, "again", H5P_DEFAULT, H5P_DEFAULT), 0);
@@ -220,9 +216,8 @@ START_TEST(groups_inside_themselves_are_refused)
     H5Fclose(file);
     expect_refused("deep.h5", "more than 64 deep");
 }
-END_TEST
 
-START_TEST(names_have_a_limit_and_are_shown_without_controls)
+TEST(names_have_a_limit_and_are_shown_without_controls)
 {
     static char name[2000];
     memset(name, 'n', sizeof(name) - 1);
@@ -247,10 +242,9 @@ START_TEST(names_have_a_limit_and_are_shown_without_controls)
     H5Fclose(file);
     expect_refused("utf8.h5", "not UTF-8");
 }
-END_TEST
 
 // Each would have the program open another file.
-START_TEST(links_to_other_places_are_refused)
+TEST(links_to_other_places_are_refused)
 {
     const char *secret = in_folder("secret");
     write_file("secret", "0123456789abcdef", 16);
@@ -286,7 +280,6 @@ START_TEST(links_to_other_places_are_refused)
     H5Fclose(file);
     expect_refused("virtual.h5", "is made of other files");
 }
-END_TEST
 
 static void write_values(hid_t parent, const char *name, hid_t type, hid_t memory,
                          const void *values, hsize_t count)
@@ -296,7 +289,7 @@ static void write_values(hid_t parent, const char *name, hid_t type, hid_t memor
     H5Dclose(made);
 }
 
-START_TEST(other_types_are_converted_or_named)
+TEST(other_types_are_converted_or_named)
 {
     const double wide[3] = {0.1, -2, 1e30};
     const float halves[3] = {1, -0.5f, 65504};
@@ -370,7 +363,6 @@ START_TEST(other_types_are_converted_or_named)
     H5Tclose(half);
     H5Sclose(scalar);
 }
-END_TEST
 
 // Keras 2: what the attributes name must be in the file.
 static void put_list(hid_t object, const char *name, const char *text)
@@ -384,7 +376,7 @@ static void put_list(hid_t object, const char *name, const char *text)
     H5Tclose(type);
 }
 
-START_TEST(attributes_of_keras_2_are_not_believed)
+TEST(attributes_of_keras_2_are_not_believed)
 {
     static const char *const weights[] = {"../../secret", "/other", "missing", "",
                                           "dense/",       "link"};
@@ -409,7 +401,6 @@ START_TEST(attributes_of_keras_2_are_not_believed)
     H5Fclose(file);
     expect_refused("numbers.h5", "the attribute layer_names cannot be read");
 }
-END_TEST
 
 // ---- ZIP ----
 
@@ -427,7 +418,7 @@ static zip_t *archive(const char *name)
     return zip;
 }
 
-START_TEST(zip_bombs_are_refused_by_what_they_declare)
+TEST(zip_bombs_are_refused_by_what_they_declare)
 {
     static char zeros[1 << 20];
     zip_t *zip = archive("text.keras");
@@ -454,10 +445,9 @@ START_TEST(zip_bombs_are_refused_by_what_they_declare)
     ck_assert_int_eq(zip_close(zip), 0);
     expect_refused("zeros.keras", "config.json is not a text");
 }
-END_TEST
 
 // Nothing is unpacked to a path; entries of other names are not looked at.
-START_TEST(names_that_leave_the_folder_are_not_followed)
+TEST(names_that_leave_the_folder_are_not_followed)
 {
     size_t bytes;
     char *weights = unpack("small.weights.h5", &bytes);
@@ -474,9 +464,8 @@ START_TEST(names_that_leave_the_folder_are_not_followed)
     ck_assert(access(in_folder("../evil"), F_OK) && access("/tmp/lockstep-evil", F_OK));
     free(weights);
 }
-END_TEST
 
-START_TEST(archives_of_others_are_named)
+TEST(archives_of_others_are_named)
 {
     zip_t *zip = archive("other.npz");
     put(zip, "arr_0.npy", "x", 1);
@@ -504,10 +493,9 @@ START_TEST(archives_of_others_are_named)
     ck_assert_int_eq(zip_close(zip), 0);
     expect_refused("text.keras", "is not a sound HDF5 file");
 }
-END_TEST
 
 // Every 97th bit of a file flipped: it is read, or refused in one line; never more, never a hang.
-START_TEST(damaged_files_are_read_or_refused_in_one_line)
+TEST(damaged_files_are_read_or_refused_in_one_line)
 {
     static const char *const names[] = {"small.weights.h5", "small.keras", "small.keras-2.h5"};
     unsigned refused = 0;
@@ -532,28 +520,12 @@ START_TEST(damaged_files_are_read_or_refused_in_one_line)
     }
     ck_assert_uint_gt(refused, 3);
 }
-END_TEST
+
+TEST_FIXTURE(folder_make, folder_remove);
+TEST_SECONDS(120);
 
 int main(void)
 {
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
-    TCase *tests = tcase_create("hostile");
-    tcase_add_checked_fixture(tests, folder_make, folder_remove);
-    tcase_set_timeout(tests, 120);
-    tcase_add_test(tests, a_file_cut_anywhere_is_refused);
-    tcase_add_test(tests, declared_sizes_are_checked_before_anything_is_allocated);
-    tcase_add_test(tests, chunks_and_gzip_are_read);
-    tcase_add_test(tests, other_filters_are_refused);
-    tcase_add_test(tests, groups_inside_themselves_are_refused);
-    tcase_add_test(tests, names_have_a_limit_and_are_shown_without_controls);
-    tcase_add_test(tests, links_to_other_places_are_refused);
-    tcase_add_test(tests, other_types_are_converted_or_named);
-    tcase_add_test(tests, attributes_of_keras_2_are_not_believed);
-    tcase_add_test(tests, zip_bombs_are_refused_by_what_they_declare);
-    tcase_add_test(tests, names_that_leave_the_folder_are_not_followed);
-    tcase_add_test(tests, archives_of_others_are_named);
-    tcase_add_test(tests, damaged_files_are_read_or_refused_in_one_line);
-    Suite *suite = suite_create("tools/keras-files/hostile");
-    suite_add_tcase(suite, tests);
-    return test_suite_run(suite);
+    return test_suite_run("tools/keras-files/hostile");
 }

@@ -63,7 +63,7 @@ static void expect_written(const char *path, bool archive)
     ls_safetensors_close(file);
 }
 
-START_TEST(what_is_written_is_read_back)
+TEST(what_is_written_is_read_back)
 {
     struct ls_saved_text texts[3];
     struct ls_saved saved = saved_of(texts, "no");
@@ -74,7 +74,6 @@ START_TEST(what_is_written_is_read_back)
     OK(ls_keras_file_write(&keras_program, path, &saved)); // replaces a file of another format
     expect_written(path, true);
 }
-END_TEST
 
 static unsigned files_in_folder(void)
 {
@@ -87,7 +86,7 @@ static unsigned files_in_folder(void)
 }
 
 // A limit on the size of files stands for a full disk.
-START_TEST(a_write_that_fails_leaves_the_old_file)
+TEST(a_write_that_fails_leaves_the_old_file)
 {
     static float many[100000];
     const struct ls_saved_tensor large = {"layers/dense/vars/0", 1, {100000}, many, NULL};
@@ -121,7 +120,6 @@ START_TEST(a_write_that_fails_leaves_the_old_file)
     ck_assert_int_eq(ls_safetensors_get(file, 0)->dims[0], 100000);
     ls_safetensors_close(file);
 }
-END_TEST
 
 // ---- Other programs in the place of ours ----
 
@@ -146,7 +144,7 @@ static void expect_refused(const struct ls_keras_program *program, enum ls_statu
     expect_error("small.weights.h5", says);
 }
 
-START_TEST(a_child_that_crashes_is_named_by_its_signal)
+TEST(a_child_that_crashes_is_named_by_its_signal)
 {
     const struct ls_keras_program program = script("kill -SEGV $$");
     expect_refused(&program, LS_BAD_INPUT, "crashed the libraries (signal 11");
@@ -155,9 +153,8 @@ START_TEST(a_child_that_crashes_is_named_by_its_signal)
     const struct ls_keras_program limited = script("kill -XCPU $$");
     expect_refused(&limited, LS_BAD_INPUT, "more than 60 seconds");
 }
-END_TEST
 
-START_TEST(a_child_that_lies_is_not_believed)
+TEST(a_child_that_lies_is_not_believed)
 {
     const struct ls_keras_program nothing = script("printf ok");
     expect_refused(&nothing, LS_BAD_INPUT, "too short for a safetensors file");
@@ -171,9 +168,8 @@ START_TEST(a_child_that_lies_is_not_believed)
     const struct ls_keras_program floods = script("head -c 3000000 /dev/zero | tr '\\0' x; exit 1");
     expect_refused(&floods, LS_UNAVAILABLE, "without an answer");
 }
-END_TEST
 
-START_TEST(a_child_that_hangs_is_ended_at_the_deadline)
+TEST(a_child_that_hangs_is_ended_at_the_deadline)
 {
     struct ls_keras_program program = script("exec sleep 1000");
     struct timespec begin, end;
@@ -187,17 +183,15 @@ START_TEST(a_child_that_hangs_is_ended_at_the_deadline)
     program.seconds = 1;
     expect_refused(&program, LS_BAD_INPUT, "more than 1 seconds");
 }
-END_TEST
 
-START_TEST(a_program_that_is_not_there_says_what_to_install)
+TEST(a_program_that_is_not_there_says_what_to_install)
 {
     const struct ls_keras_program none = {0}, gone = {.path = "/nonexistent/program"};
     expect_refused(&none, LS_UNAVAILABLE, "install libhdf5-dev and libzip-dev");
     expect_refused(&gone, LS_UNAVAILABLE, "cannot start /nonexistent/program");
 }
-END_TEST
 
-START_TEST(what_is_not_a_file_is_refused)
+TEST(what_is_not_a_file_is_refused)
 {
     struct ls_safetensors *file = NULL;
     ck_assert_int_eq(ls_keras_file_read(&keras_program, in_folder("none"), &file), LS_BAD_INPUT);
@@ -213,10 +207,9 @@ START_TEST(what_is_not_a_file_is_refused)
     ck_assert(!ls_keras_file_is(fixture("small.json")));
     ck_assert(!ls_keras_file_is(fixture("small.expected.safetensors")));
 }
-END_TEST
 
 // Descriptors 3 and 4 are free or taken in the parent: the child has its own.
-START_TEST(it_does_not_matter_which_descriptors_are_free)
+TEST(it_does_not_matter_which_descriptors_are_free)
 {
     for (int closed = 0; closed < 2; closed++) {
         struct ls_safetensors *file = NULL;
@@ -231,22 +224,6 @@ START_TEST(it_does_not_matter_which_descriptors_are_free)
             close(keep);
     }
 }
-END_TEST
 
-int main(void)
-{
-    TCase *tests = tcase_create("keras file");
-    tcase_add_checked_fixture(tests, folder_make, folder_remove);
-    tcase_set_timeout(tests, 120);
-    tcase_add_test(tests, what_is_written_is_read_back);
-    tcase_add_test(tests, a_write_that_fails_leaves_the_old_file);
-    tcase_add_test(tests, a_child_that_crashes_is_named_by_its_signal);
-    tcase_add_test(tests, a_child_that_lies_is_not_believed);
-    tcase_add_test(tests, a_child_that_hangs_is_ended_at_the_deadline);
-    tcase_add_test(tests, a_program_that_is_not_there_says_what_to_install);
-    tcase_add_test(tests, what_is_not_a_file_is_refused);
-    tcase_add_test(tests, it_does_not_matter_which_descriptors_are_free);
-    Suite *suite = suite_create("tools/keras-files/keras_file");
-    suite_add_tcase(suite, tests);
-    return test_suite_run(suite);
-}
+TEST_FIXTURE(folder_make, folder_remove);
+TEST_SECONDS(120);

@@ -40,7 +40,7 @@ static void tear_down(void)
     ls_log_set_writer(NULL, NULL);
 }
 
-START_TEST(rows_are_a_list_of_objects_and_a_verdict)
+TEST(rows_are_a_list_of_objects_and_a_verdict)
 {
     struct ls_rows *rows = NULL;
     ck_assert_int_eq(ls_rows_create(&rows), LS_OK);
@@ -72,9 +72,8 @@ START_TEST(rows_are_a_list_of_objects_and_a_verdict)
     ck_assert(json_is_null(json_object_get(row, "seconds")));
     json_decref(root);
 }
-END_TEST
 
-START_TEST(no_rows_are_an_empty_list)
+TEST(no_rows_are_an_empty_list)
 {
     struct ls_rows *rows = NULL;
     ck_assert_int_eq(ls_rows_create(&rows), LS_OK);
@@ -86,9 +85,8 @@ START_TEST(no_rows_are_an_empty_list)
     ck_assert(json_is_false(json_object_get(root, "passed")));
     json_decref(root);
 }
-END_TEST
 
-START_TEST(a_file_that_cannot_be_written_is_told_once)
+TEST(a_file_that_cannot_be_written_is_told_once)
 {
     struct ls_rows *rows = NULL;
     ck_assert_int_eq(ls_rows_create(&rows), LS_OK);
@@ -96,7 +94,6 @@ START_TEST(a_file_that_cannot_be_written_is_told_once)
     ck_assert_uint_eq(errors, 1);
     ls_rows_destroy(rows);
 }
-END_TEST
 
 // ---- Charts ----
 
@@ -121,7 +118,7 @@ static size_t count_of(const char *text, const char *part)
     return count;
 }
 
-START_TEST(a_chart_has_a_line_and_a_name_for_each_series)
+TEST(a_chart_has_a_line_and_a_name_for_each_series)
 {
     const double x[] = {1024, 65536, 1 << 20}, a[] = {1e-6, 2e-5, 3e-3}, b[] = {2e-6, NAN, 1e-3};
     const struct ls_chart_series series[] = {{"ring & <co>", x, a, 3}, {"tree", x, b, 3}};
@@ -146,10 +143,9 @@ START_TEST(a_chart_has_a_line_and_a_name_for_each_series)
     ck_assert_uint_eq(count_of(text, "http"), 1);
     free(text);
 }
-END_TEST
 
 // A larger value is further up, a later one further right.
-START_TEST(points_stand_where_their_values_are)
+TEST(points_stand_where_their_values_are)
 {
     const double x[] = {1, 2, 3}, y[] = {10, 20, 40};
     const struct ls_chart_series series = {"s", x, y, 3};
@@ -175,9 +171,8 @@ START_TEST(points_stand_where_their_values_are)
         free(text);
     }
 }
-END_TEST
 
-START_TEST(charts_of_nothing_and_of_odd_values_are_drawn)
+TEST(charts_of_nothing_and_of_odd_values_are_drawn)
 {
     const double odd[] = {0, -1, INFINITY, NAN, 1e300, 1e-300}, one[] = {5}, zero[] = {0};
     const struct ls_chart_series cases[] = {{"none", NULL, NULL, 0},
@@ -199,9 +194,8 @@ START_TEST(charts_of_nothing_and_of_odd_values_are_drawn)
                 free(text);
             }
 }
-END_TEST
 
-START_TEST(a_chart_becomes_a_file)
+TEST(a_chart_becomes_a_file)
 {
     const struct ls_chart chart = {.title = "t", .x = {.label = "x"}, .y = {.label = "y"}};
     ck_assert_int_eq(ls_chart_write(&chart, "--svg", path), LS_OK);
@@ -212,20 +206,5 @@ START_TEST(a_chart_becomes_a_file)
     ck_assert_str_eq(begin, "<svg");
     fclose(file);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("rows and charts");
-    TCase *test_case = tcase_create("all");
-    tcase_add_checked_fixture(test_case, set_up, tear_down);
-    tcase_add_test(test_case, rows_are_a_list_of_objects_and_a_verdict);
-    tcase_add_test(test_case, no_rows_are_an_empty_list);
-    tcase_add_test(test_case, a_file_that_cannot_be_written_is_told_once);
-    tcase_add_test(test_case, a_chart_has_a_line_and_a_name_for_each_series);
-    tcase_add_test(test_case, points_stand_where_their_values_are);
-    tcase_add_test(test_case, charts_of_nothing_and_of_odd_values_are_drawn);
-    tcase_add_test(test_case, a_chart_becomes_a_file);
-    suite_add_tcase(suite, test_case);
-    return test_suite_run(suite);
-}
+TEST_FIXTURE(set_up, tear_down);

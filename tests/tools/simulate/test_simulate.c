@@ -36,7 +36,7 @@ static void check_closed_form(double found, double wanted)
 
 // ---- Closed forms ----
 
-START_TEST(ring_equals_its_closed_form)
+TEST(ring_equals_its_closed_form)
 {
     static const uint32_t worlds[] = {1, 2, 3, 4, 7, 8, 13, 64, 100, 512};
     for (size_t i = 0; i < sizeof(worlds) / sizeof(worlds[0]); i++) {
@@ -45,9 +45,8 @@ START_TEST(ring_equals_its_closed_form)
                           2 * (p - 1) * (alpha + BYTES / p * beta) + (p - 1) * BYTES / p * gamma_);
     }
 }
-END_TEST
 
-START_TEST(halving_doubling_equals_its_closed_form)
+TEST(halving_doubling_equals_its_closed_form)
 {
     for (uint32_t world = 2; world <= 1024; world *= 2) {
         const double p = world;
@@ -56,9 +55,8 @@ START_TEST(halving_doubling_equals_its_closed_form)
                               BYTES * (p - 1) / p * gamma_);
     }
 }
-END_TEST
 
-START_TEST(torus_equals_its_closed_form)
+TEST(torus_equals_its_closed_form)
 {
     static const double sides[] = {2, 4, 8, 16};
     for (size_t i = 0; i < 4; i++) {
@@ -69,9 +67,8 @@ START_TEST(torus_equals_its_closed_form)
                               BYTES * (p - 1) / p * gamma_);
     }
 }
-END_TEST
 
-START_TEST(direct_equals_its_closed_form)
+TEST(direct_equals_its_closed_form)
 {
     static const uint32_t worlds[] = {2, 5, 16, 64};
     for (size_t i = 0; i < 4; i++) {
@@ -81,10 +78,9 @@ START_TEST(direct_equals_its_closed_form)
                               BYTES * (p - 1) / p * gamma_);
     }
 }
-END_TEST
 
 // The trees of the plugin: each round but two brings a rank two halves.
-START_TEST(tree_of_one_segment_equals_its_closed_form)
+TEST(tree_of_one_segment_equals_its_closed_form)
 {
     for (uint32_t world = 2; world <= 256; world *= 2) {
         const double h = log2(world);
@@ -92,7 +88,6 @@ START_TEST(tree_of_one_segment_equals_its_closed_form)
                           2 * h * alpha + (2 * h - 1) * BYTES * beta + (h - 0.5) * BYTES * gamma_);
     }
 }
-END_TEST
 
 // Binomial reduce: in each round the upper half of those who remain sends to the lower one.
 static int32_t binomial(const struct ls_collective_call *call, struct ls_schedule *schedule)
@@ -108,14 +103,13 @@ static int32_t binomial(const struct ls_collective_call *call, struct ls_schedul
     return LS_OK;
 }
 
-START_TEST(binomial_reduce_equals_its_closed_form)
+TEST(binomial_reduce_equals_its_closed_form)
 {
     const struct ls_network network = test_flat_network();
     for (uint32_t world = 2; world <= 64; world *= 2)
         test_near(test_seconds(binomial, &network, world, 1000000),
                   log2(world) * (alpha + 4e6 * (beta + gamma_)), EXACT);
 }
-END_TEST
 
 // ---- Times come from the schedule ----
 
@@ -140,7 +134,7 @@ static int32_t chain(const struct ls_collective_call *call, struct ls_schedule *
     return LS_OK;
 }
 
-START_TEST(a_doubled_message_takes_its_time)
+TEST(a_doubled_message_takes_its_time)
 {
     const struct ls_network network = test_flat_network();
     const double message = alpha + 4000 * beta;
@@ -150,7 +144,6 @@ START_TEST(a_doubled_message_takes_its_time)
         1; // receives of one range follow each other, so the message is there twice, one after the other
     test_near(test_seconds(chain, &network, 4, 1000), 4 * message, EXACT);
 }
-END_TEST
 
 // Ring all-reduce in which one message may go twice.
 static uint32_t doubled_round = UINT32_MAX;
@@ -176,7 +169,7 @@ static int32_t ring_with_double(const struct ls_collective_call *call, struct ls
     return LS_OK;
 }
 
-START_TEST(one_doubled_message_of_a_ring_delays_all)
+TEST(one_doubled_message_of_a_ring_delays_all)
 {
     const struct ls_network network = test_flat_network();
     doubled_round = UINT32_MAX;
@@ -188,7 +181,6 @@ START_TEST(one_doubled_message_of_a_ring_delays_all)
         ck_assert_double_lt(after, before + 3 * (alpha + BYTES / 8 * beta));
     }
 }
-END_TEST
 
 // ---- Sharing ----
 
@@ -205,7 +197,7 @@ static int32_t fan_in(const struct ls_collective_call *call, struct ls_schedule 
     return LS_OK;
 }
 
-START_TEST(messages_share_a_port_and_are_reduced_one_after_the_other)
+TEST(messages_share_a_port_and_are_reduced_one_after_the_other)
 {
     struct ls_network network = test_flat_network();
     for (fan = 1; fan <= 7; fan++)
@@ -217,11 +209,10 @@ START_TEST(messages_share_a_port_and_are_reduced_one_after_the_other)
     for (fan = 1; fan <= 7; fan++)
         test_near(test_seconds(fan_in, &network, 8, 1000), alpha + fan * 3e-6, EXACT);
 }
-END_TEST
 
 // All comes after the launch, each message has the protocol's latency, and its bytes move at the
 // protocol's efficiency.
-START_TEST(launch_and_protocol_come_into_the_closed_form)
+TEST(launch_and_protocol_come_into_the_closed_form)
 {
     struct ls_network network = test_flat_network();
     network.launch = 20e-6;
@@ -237,7 +228,6 @@ START_TEST(launch_and_protocol_come_into_the_closed_form)
     fan = 0; // nothing is sent, nothing is launched
     ck_assert(test_seconds(fan_in, &network, 8, 1000000) == 0);
 }
-END_TEST
 
 // Every rank of the first half sends to its partner in the second.
 static int32_t halves(const struct ls_collective_call *call, struct ls_schedule *schedule)
@@ -250,7 +240,7 @@ static int32_t halves(const struct ls_collective_call *call, struct ls_schedule 
     return LS_OK;
 }
 
-START_TEST(cards_and_uplinks_are_shared)
+TEST(cards_and_uplinks_are_shared)
 {
     struct ls_network network = test_flat_network();
     network.topology = LS_TOPOLOGY_NODES;
@@ -270,7 +260,6 @@ START_TEST(cards_and_uplinks_are_shared)
     network.ranks_per_node = network.cards_per_node = 8;
     test_near(test_seconds(halves, &network, 8, 1000000), 1e-7 + 4e6 / 100e9, EXACT);
 }
-END_TEST
 
 static int32_t to_opposite(const struct ls_collective_call *call, struct ls_schedule *schedule)
 {
@@ -280,7 +269,7 @@ static int32_t to_opposite(const struct ls_collective_call *call, struct ls_sche
     return LS_OK;
 }
 
-START_TEST(links_of_a_torus_are_shared_on_the_way)
+TEST(links_of_a_torus_are_shared_on_the_way)
 {
     // A line around: half of it is four hops, all upwards, so each link carries four messages at a time.
     struct ls_network network = test_flat_network();
@@ -290,7 +279,6 @@ START_TEST(links_of_a_torus_are_shared_on_the_way)
     network.sides[1] = 1;
     test_near(test_seconds(to_opposite, &network, 8, 2000000), 4 * alpha + 4 * 4e6 * beta, EXACT);
 }
-END_TEST
 
 // A flow that ends early leaves its share to the others: 1, 2 and 3 parts from one port.
 static int32_t unequal(const struct ls_collective_call *call, struct ls_schedule *schedule)
@@ -303,12 +291,11 @@ static int32_t unequal(const struct ls_collective_call *call, struct ls_schedule
     return LS_OK;
 }
 
-START_TEST(bandwidth_is_never_lost_while_a_port_has_work)
+TEST(bandwidth_is_never_lost_while_a_port_has_work)
 {
     const struct ls_network network = test_flat_network();
     test_near(test_seconds(unequal, &network, 4, 6000000), alpha + 24e6 * beta, EXACT);
 }
-END_TEST
 
 #define SEGMENTS 10
 
@@ -325,7 +312,7 @@ static int32_t pipeline(const struct ls_collective_call *call, struct ls_schedul
     return LS_OK;
 }
 
-START_TEST(messages_of_a_pair_move_one_after_the_other)
+TEST(messages_of_a_pair_move_one_after_the_other)
 {
     const struct ls_network network = test_flat_network();
     const uint64_t count = 640 * SEGMENTS;
@@ -333,7 +320,6 @@ START_TEST(messages_of_a_pair_move_one_after_the_other)
     test_near(test_seconds(pipeline, &network, 5, count), 4 * alpha + (4 + SEGMENTS - 1) * segment,
               EXACT);
 }
-END_TEST
 
 // ---- Stragglers and jitter ----
 
@@ -350,7 +336,7 @@ static double ring_seconds(const struct ls_straggler *straggler, double jitter, 
     return test_simulate(&simulation).seconds;
 }
 
-START_TEST(a_slow_rank_slows_the_ring_and_jitter_follows_the_seed)
+TEST(a_slow_rank_slows_the_ring_and_jitter_follows_the_seed)
 {
     const double plain = ring_seconds(NULL, 0, 0);
     ck_assert(ring_seconds(NULL, 0, 1) == plain);
@@ -365,9 +351,8 @@ START_TEST(a_slow_rank_slows_the_ring_and_jitter_follows_the_seed)
     ck_assert(ring_seconds(NULL, 0.5, 7) == jittered);
     ck_assert(ring_seconds(NULL, 0.5, 8) != jittered);
 }
-END_TEST
 
-START_TEST(results_count_what_the_schedule_sends)
+TEST(results_count_what_the_schedule_sends)
 {
     const struct ls_network network = test_flat_network();
     const struct ls_collective_interface interface = test_interface(ring_with_double);
@@ -382,16 +367,14 @@ START_TEST(results_count_what_the_schedule_sends)
     test_near(result.busiest_share, 2 * BYTES * 7 / 8 * beta / result.seconds, EXACT);
     ck_assert_str_eq(result.busiest, "send port of rank 0");
 }
-END_TEST
 
-START_TEST(nothing_takes_no_time)
+TEST(nothing_takes_no_time)
 {
     const struct ls_network network = test_flat_network();
     ck_assert(test_seconds(ring_with_double, &network, 1, COUNT) == 0);
     ck_assert(test_seconds(ring_with_double, &network, 5, 0) == 0);
     ck_assert_double_gt(test_seconds(ring_with_double, &network, 5, 1), 0);
 }
-END_TEST
 
 // ---- Broken schedules ----
 
@@ -487,7 +470,7 @@ static int32_t written_twice(const struct ls_collective_call *call, struct ls_sc
     return LS_OK;
 }
 
-START_TEST(broken_schedules_are_refused_in_one_line)
+TEST(broken_schedules_are_refused_in_one_line)
 {
     check_broken(all_wait, "rank 0 of 3, round 0: receive of 32 elements from 64 of the data "
                            "buffer, peer 2, never ends");
@@ -502,9 +485,8 @@ START_TEST(broken_schedules_are_refused_in_one_line)
     check_broken(read_and_written, "same round");
     check_broken(written_twice, "two steps of one round write it");
 }
-END_TEST
 
-START_TEST(a_world_too_large_for_the_memory_is_refused)
+TEST(a_world_too_large_for_the_memory_is_refused)
 {
     const struct ls_network network = test_flat_network();
     const struct ls_collective_interface interface = test_interface(ring_with_double);
@@ -517,32 +499,5 @@ START_TEST(a_world_too_large_for_the_memory_is_refused)
     ls_log_set_writer(NULL, NULL);
     ck_assert_ptr_nonnull(strstr(test_log.text, "choose a smaller world"));
 }
-END_TEST
 
-static void add_tests(TCase *test_case)
-{
-    tcase_add_test(test_case, ring_equals_its_closed_form);
-    tcase_add_test(test_case, halving_doubling_equals_its_closed_form);
-    tcase_add_test(test_case, torus_equals_its_closed_form);
-    tcase_add_test(test_case, direct_equals_its_closed_form);
-    tcase_add_test(test_case, tree_of_one_segment_equals_its_closed_form);
-    tcase_add_test(test_case, binomial_reduce_equals_its_closed_form);
-    tcase_add_test(test_case, a_doubled_message_takes_its_time);
-    tcase_add_test(test_case, one_doubled_message_of_a_ring_delays_all);
-    tcase_add_test(test_case, messages_share_a_port_and_are_reduced_one_after_the_other);
-    tcase_add_test(test_case, launch_and_protocol_come_into_the_closed_form);
-    tcase_add_test(test_case, cards_and_uplinks_are_shared);
-    tcase_add_test(test_case, links_of_a_torus_are_shared_on_the_way);
-    tcase_add_test(test_case, bandwidth_is_never_lost_while_a_port_has_work);
-    tcase_add_test(test_case, messages_of_a_pair_move_one_after_the_other);
-    tcase_add_test(test_case, a_slow_rank_slows_the_ring_and_jitter_follows_the_seed);
-    tcase_add_test(test_case, results_count_what_the_schedule_sends);
-    tcase_add_test(test_case, nothing_takes_no_time);
-    tcase_add_test(test_case, broken_schedules_are_refused_in_one_line);
-    tcase_add_test(test_case, a_world_too_large_for_the_memory_is_refused);
-}
-
-int main(void)
-{
-    return test_main("simulate", add_tests, 0);
-}
+TEST_SECONDS(300);

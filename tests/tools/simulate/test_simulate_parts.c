@@ -14,7 +14,7 @@
 
 #define ITEMS 300
 
-START_TEST(the_queue_hands_out_in_order_of_time_then_of_putting)
+TEST(the_queue_hands_out_in_order_of_time_then_of_putting)
 {
     struct ls_queue queue;
     double at[ITEMS];
@@ -47,7 +47,6 @@ START_TEST(the_queue_hands_out_in_order_of_time_then_of_putting)
     }
     ls_queue_finish(&queue);
 }
-END_TEST
 
 // ---- Ways ----
 
@@ -78,7 +77,7 @@ static void check_ways(const struct ls_network *network, uint32_t world)
     ls_fabric_finish(&fabric);
 }
 
-START_TEST(every_two_ranks_have_a_way)
+TEST(every_two_ranks_have_a_way)
 {
     struct ls_network network = test_flat_network();
     static const uint32_t worlds[] = {1, 2, 3, 7, 8, 24, 45, 64};
@@ -102,7 +101,6 @@ START_TEST(every_two_ranks_have_a_way)
         }
     }
 }
-END_TEST
 
 static uint32_t around(uint32_t a, uint32_t b, uint32_t side)
 {
@@ -110,7 +108,7 @@ static uint32_t around(uint32_t a, uint32_t b, uint32_t side)
     return up < side - up ? up : side - up;
 }
 
-START_TEST(ways_through_a_torus_are_as_short_as_can_be)
+TEST(ways_through_a_torus_are_as_short_as_can_be)
 {
     struct ls_network network = test_flat_network();
     struct ls_fabric fabric;
@@ -130,9 +128,8 @@ START_TEST(ways_through_a_torus_are_as_short_as_can_be)
         }
     ls_fabric_finish(&fabric);
 }
-END_TEST
 
-START_TEST(sides_are_chosen_as_even_as_the_world_allows)
+TEST(sides_are_chosen_as_even_as_the_world_allows)
 {
     static const uint32_t wanted[][4] = {{64, 4, 4, 4}, {60, 5, 4, 3},      {7, 7, 1, 1},
                                          {1, 1, 1, 1},  {4096, 16, 16, 16}, {8, 2, 2, 2}};
@@ -153,7 +150,6 @@ START_TEST(sides_are_chosen_as_even_as_the_world_allows)
     ls_log_set_writer(NULL, NULL);
     ck_assert_ptr_nonnull(strstr(test_log.text, "4 x 4 x 3 has 48 ranks, not 64"));
 }
-END_TEST
 
 // ---- Graphs ----
 
@@ -219,7 +215,7 @@ static double bound_by_all_cuts(const struct ls_link_graph *graph, uint32_t oper
     return operation == LS_ALL_REDUCE ? fmax(bound, 2 * (n - 1) / fmin(in, out)) : bound;
 }
 
-START_TEST(flows_find_the_tightest_of_all_cuts)
+TEST(flows_find_the_tightest_of_all_cuts)
 {
     static const uint32_t operations[] = {LS_ALL_REDUCE, LS_REDUCE_SCATTER, LS_ALL_GATHER,
                                           LS_BROADCAST,  LS_REDUCE,         LS_ALL_TO_ALL};
@@ -238,10 +234,9 @@ START_TEST(flows_find_the_tightest_of_all_cuts)
         ls_link_graph_destroy(graph);
     }
 }
-END_TEST
 
 // Ranks that do not take part pass on what others send.
-START_TEST(ranks_beyond_the_world_only_pass_on)
+TEST(ranks_beyond_the_world_only_pass_on)
 {
     struct ls_link_graph *graph = calloc(1, sizeof(*graph));
     uint32_t apart[2], links[4];
@@ -263,7 +258,6 @@ START_TEST(ranks_beyond_the_world_only_pass_on)
     test_near(found, 1.5, 1e-9); // two of three blocks over one link
     ls_link_graph_destroy(graph);
 }
-END_TEST
 
 // ---- Dependencies ----
 
@@ -412,7 +406,7 @@ static void check_dependencies(const char *name)
             }
 }
 
-START_TEST(steps_wait_for_what_a_plain_search_finds)
+TEST(steps_wait_for_what_a_plain_search_finds)
 {
     static const char *const names[] = {
         "ring", "hierarchical-copy", "tree", "halving-doubling", "torus", "direct", "two-level"};
@@ -422,20 +416,5 @@ START_TEST(steps_wait_for_what_a_plain_search_finds)
         check_dependencies(name);
     }
 }
-END_TEST
 
-static void add_tests(TCase *test_case)
-{
-    tcase_add_test(test_case, the_queue_hands_out_in_order_of_time_then_of_putting);
-    tcase_add_test(test_case, every_two_ranks_have_a_way);
-    tcase_add_test(test_case, ways_through_a_torus_are_as_short_as_can_be);
-    tcase_add_test(test_case, flows_find_the_tightest_of_all_cuts);
-    tcase_add_test(test_case, ranks_beyond_the_world_only_pass_on);
-    tcase_add_test(test_case, sides_are_chosen_as_even_as_the_world_allows);
-    tcase_add_test(test_case, steps_wait_for_what_a_plain_search_finds);
-}
-
-int main(void)
-{
-    return test_main("simulate parts", add_tests, 0);
-}
+TEST_SECONDS(300);

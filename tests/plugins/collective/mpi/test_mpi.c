@@ -350,29 +350,28 @@ static int32_t open_here(uint32_t count, uint32_t ranks, struct test_host *host)
     return status;
 }
 
-START_TEST(two_ranks_of_one_process_are_refused)
+TEST(two_ranks_of_one_process_are_refused)
 {
     struct test_host host;
     ck_assert_int_eq(open_here(2, 2, &host), LS_UNAVAILABLE);
     ck_assert_ptr_nonnull(strstr(host.message, "MPI has one rank a process, and 2 replicas"));
     ck_assert_ptr_nonnull(strstr(host.message, "--replicas=1"));
 }
-END_TEST
 
-START_TEST(a_process_that_no_engine_started_is_refused_at_once)
+TEST(a_process_that_no_engine_started_is_refused_at_once)
 {
     struct test_host host;
     ck_assert_int_eq(open_here(1, 2, &host), LS_UNAVAILABLE);
     ck_assert_ptr_nonnull(strstr(host.message, "mpirun"));
 }
-END_TEST
 
-START_TEST(one_rank_alone_needs_no_mpi)
+TEST(one_rank_alone_needs_no_mpi)
 {
     struct test_host host;
     ck_assert_int_eq(open_here(1, 1, &host), LS_OK);
 }
-END_TEST
+
+TEST_SECONDS(100);
 
 int main(int argc, char **argv)
 {
@@ -384,18 +383,12 @@ int main(int argc, char **argv)
     mpi = test_plugin_open("collective-mpi");
     if (!mpi)
         return TEST_SKIPPED;
-    Suite *suite = suite_create("collective mpi");
-    TCase *tests = tcase_create("mpi");
-    tcase_set_timeout(tests, 100);
-    tcase_add_test(tests, two_ranks_of_one_process_are_refused);
-    tcase_add_test(tests, a_process_that_no_engine_started_is_refused_at_once);
-    tcase_add_test(tests, one_rank_alone_needs_no_mpi);
     if (test_lacks("/sys/devices/system/cpu", "mpirun"))
         printf("SKIP: no ranks were started\n");
     else if (system("command -v mpirun >/dev/null") == 0)
-        tcase_add_loop_test(tests, all_operations_give_exact_values_between_processes, 0, 3);
+        tcase_add_loop_test(test_registered(), all_operations_give_exact_values_between_processes,
+                            0, 3);
     else
         printf("SKIP: mpirun is not here (Debian: openmpi-bin): no ranks were started\n");
-    suite_add_tcase(suite, tests);
-    return test_suite_run(suite);
+    return test_suite_run("collective mpi");
 }

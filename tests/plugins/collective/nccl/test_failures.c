@@ -37,7 +37,7 @@ static void refuse(uint32_t world, int32_t status, const char *text)
 
 // ---- Opening ----
 
-START_TEST(two_ranks_on_one_gpu_are_refused_by_name)
+TEST(two_ranks_on_one_gpu_are_refused_by_name)
 {
     static const uint32_t gpus[] = {2, 1, 2};
     struct job job;
@@ -46,29 +46,25 @@ START_TEST(two_ranks_on_one_gpu_are_refused_by_name)
                    "rank 0 and rank 2 are both on GPU 2; use hierarchical-copy, or one replica a "
                    "GPU");
 }
-END_TEST
 
-START_TEST(an_old_nccl_is_refused_by_name)
+TEST(an_old_nccl_is_refused_by_name)
 {
     setenv("NCCL_FAKE_VERSION", "21701", 1);
     refuse(2, LS_UNAVAILABLE, "this is NCCL 2.17.1; 2.18 or newer is needed");
 }
-END_TEST
 
-START_TEST(a_rank_that_never_joins_ends_the_opening_at_the_deadline)
+TEST(a_rank_that_never_joins_ends_the_opening_at_the_deadline)
 {
     setenv("NCCL_FAKE_MISSING", "1", 1);
     refuse(3, LS_PEER_LOST,
            "of 3 ranks, those of this process that are not connected after 0.2 s are: 0, 1, 2");
 }
-END_TEST
 
-START_TEST(an_error_of_nccl_in_the_opening_is_passed_on)
+TEST(an_error_of_nccl_in_the_opening_is_passed_on)
 {
     setenv("NCCL_FAKE_ID_ERROR", "1", 1);
     refuse(2, LS_FAILED, "rank 0 cannot begin: NCCL answers");
 }
-END_TEST
 
 // What another process says of its rank, the last one.
 static struct nccl_peer other;
@@ -89,7 +85,7 @@ static void refuse_other(int32_t status, const char *text)
     assert_refused(&job, status, text);
 }
 
-START_TEST(processes_that_do_not_fit_together_are_refused)
+TEST(processes_that_do_not_fit_together_are_refused)
 {
     other = (struct nccl_peer){.version = 22703, .gpu = "0000:10:00.0", .host = "another"};
     refuse_other(LS_UNAVAILABLE, "rank 0 has NCCL 2.28.9 and rank 1 has 2.27.3");
@@ -104,20 +100,18 @@ START_TEST(processes_that_do_not_fit_together_are_refused)
     refuse_other(LS_PEER_LOST, "of 2 ranks, those of this process that are not connected after 0.2 "
                                "s are: 0;");
 }
-END_TEST
 
-START_TEST(a_gpu_that_two_processes_share_is_refused)
+TEST(a_gpu_that_two_processes_share_is_refused)
 {
     struct ls_native_stream native = {.struct_size = sizeof(native), .index = 5};
     snprintf(native.identity, sizeof(native.identity), "0000:10:00.0"); // GPU 0 of the fake
     nccl_peer_fill(&other, LS_OK, 22809, &native);
     refuse_other(LS_UNAVAILABLE, "rank 0 and rank 1 are both on GPU 0");
 }
-END_TEST
 
 // ---- Options ----
 
-START_TEST(algorithm_and_protocol_are_where_nccl_reads_them)
+TEST(algorithm_and_protocol_are_where_nccl_reads_them)
 {
     struct job job;
     job_init(&job, 2, NULL);
@@ -134,9 +128,8 @@ START_TEST(algorithm_and_protocol_are_where_nccl_reads_them)
     ck_assert_ptr_null(getenv("NCCL_PROTO"));
     job_finish(&job);
 }
-END_TEST
 
-START_TEST(what_the_user_has_set_is_not_overridden)
+TEST(what_the_user_has_set_is_not_overridden)
 {
     struct job job;
     setenv("NCCL_ALGO", "Tree", 1);
@@ -150,9 +143,8 @@ START_TEST(what_the_user_has_set_is_not_overridden)
                    "algorithm=ring needs NCCL_ALGO='Ring', but the environment has 'Tree'");
     ck_assert_str_eq(getenv("NCCL_ALGO"), "Tree");
 }
-END_TEST
 
-START_TEST(an_algorithm_for_one_operation_needs_an_nccl_that_knows_it)
+TEST(an_algorithm_for_one_operation_needs_an_nccl_that_knows_it)
 {
     struct job job;
     setenv("NCCL_FAKE_VERSION", "22005", 1);
@@ -160,7 +152,6 @@ START_TEST(an_algorithm_for_one_operation_needs_an_nccl_that_knows_it)
     job.algorithm = "tree";
     assert_refused(&job, LS_UNAVAILABLE, "algorithm=tree needs NCCL 2.24 or newer, this is 2.20.5");
 }
-END_TEST
 
 // What a version does not know, or NCCL would pass over. The plugin asks for the version once in a process.
 static const struct {
@@ -176,7 +167,7 @@ static const struct {
      "policy=efficiency: NCCL passes over it where algorithm or protocol is pinned", LS_USAGE},
 };
 
-START_TEST(settings_of_a_communicator_are_refused_by_name)
+TABLE_TEST(settings_of_a_communicator_are_refused_by_name, refused_settings)
 {
     struct job job;
     setenv("NCCL_FAKE_VERSION", refused_settings[_i].version, 1);
@@ -185,7 +176,6 @@ START_TEST(settings_of_a_communicator_are_refused_by_name)
     ck_assert(test_host_set(&job.host, refused_settings[_i].options));
     assert_refused(&job, refused_settings[_i].status, refused_settings[_i].says);
 }
-END_TEST
 
 static const struct {
     const char *version, *options;
@@ -195,7 +185,7 @@ static const struct {
                 {"22005", "ctas=4", 4, 0},
                 {"22809", "ctas=0", 0, 0}};
 
-START_TEST(settings_of_a_communicator_reach_nccl)
+TABLE_TEST(settings_of_a_communicator_reach_nccl, settings)
 {
     struct nccl_fake_counts counts;
     struct job job;
@@ -208,7 +198,6 @@ START_TEST(settings_of_a_communicator_reach_nccl)
     ck_assert_int_eq(counts.policy, settings[_i].policy);
     job_finish(&job);
 }
-END_TEST
 
 // ---- Symmetric memory ----
 
@@ -236,7 +225,7 @@ static const struct {
     {"22809", "0", "symmetric=auto", "", true},
 };
 
-START_TEST(where_memory_is_not_registered_one_line_says_why)
+TABLE_TEST(where_memory_is_not_registered_one_line_says_why, unregistered)
 {
     struct job job;
     void *memory = NULL;
@@ -255,9 +244,8 @@ START_TEST(where_memory_is_not_registered_one_line_says_why)
     ck_assert_int_eq(job.failures, 0);
     job_finish(&job);
 }
-END_TEST
 
-START_TEST(memory_that_cannot_be_registered_ends_all_ranks_with_one_line)
+TEST(memory_that_cannot_be_registered_ends_all_ranks_with_one_line)
 {
     static const struct {
         const char *name, *value, *options, *says;
@@ -284,14 +272,13 @@ START_TEST(memory_that_cannot_be_registered_ends_all_ranks_with_one_line)
         unsetenv(rows[i].name);
     }
 }
-END_TEST
 
 static int32_t first_allocates_body(struct rank *rank)
 {
     return rank->number ? LS_OK : allocating_body(rank);
 }
 
-START_TEST(a_rank_that_does_not_register_ends_it_at_the_deadline)
+TEST(a_rank_that_does_not_register_ends_it_at_the_deadline)
 {
     struct job job;
     job_init(&job, 2, NULL);
@@ -304,7 +291,6 @@ START_TEST(a_rank_that_does_not_register_ends_it_at_the_deadline)
                       "progress after 0.2 s");
     job_finish(&job);
 }
-END_TEST
 
 enum mistake {
     RECORDED, // registered within a capture
@@ -387,7 +373,7 @@ static void assert_one_and_others(const struct job *job, int32_t one)
     ck_assert_int_eq(found, 1);
 }
 
-START_TEST(an_asynchronous_error_ends_all_ranks_with_one_line)
+LOOP_TEST(an_asynchronous_error_ends_all_ranks_with_one_line, 0, 2)
 {
     struct job job;
     setenv("NCCL_FAKE_ERROR", "31", 1);
@@ -403,9 +389,8 @@ START_TEST(an_asynchronous_error_ends_all_ranks_with_one_line)
     nccl_fake_count(&counts);
     ck_assert_uint_eq(counts.aborts, 4);
 }
-END_TEST
 
-START_TEST(an_operation_that_is_never_put_on_the_stream_ends_at_the_deadline)
+TEST(an_operation_that_is_never_put_on_the_stream_ends_at_the_deadline)
 {
     struct job job;
     setenv("NCCL_FAKE_STUCK", "7", 1);
@@ -417,7 +402,6 @@ START_TEST(an_operation_that_is_never_put_on_the_stream_ends_at_the_deadline)
     assert_says(&job, "all-reduce: NCCL is still in progress after 0.2 s");
     job_finish(&job);
 }
-END_TEST
 
 // Rank 1 never calls, and rank 0 would wait for ever.
 static int32_t lonely_body(struct rank *rank)
@@ -437,7 +421,7 @@ static int32_t lonely_body(struct rank *rank)
     return status;
 }
 
-START_TEST(an_abort_ends_those_who_wait)
+TEST(an_abort_ends_those_who_wait)
 {
     struct job job;
     job_init(&job, 2, NULL);
@@ -448,9 +432,8 @@ START_TEST(an_abort_ends_those_who_wait)
     ck_assert_int_eq(job.failures, 0); // whoever aborts has said why
     job_finish(&job);
 }
-END_TEST
 
-START_TEST(a_rank_that_is_never_asked_again_is_aborted_when_all_are_closed)
+TEST(a_rank_that_is_never_asked_again_is_aborted_when_all_are_closed)
 {
     struct nccl_fake_counts counts;
     struct job job;
@@ -461,9 +444,8 @@ START_TEST(a_rank_that_is_never_asked_again_is_aborted_when_all_are_closed)
     nccl_fake_count(&counts);
     ck_assert_uint_eq(counts.aborts, 3);
 }
-END_TEST
 
-START_TEST(closing_has_a_deadline)
+TEST(closing_has_a_deadline)
 {
     struct nccl_fake_counts counts;
     struct job job;
@@ -475,19 +457,17 @@ START_TEST(closing_has_a_deadline)
     nccl_fake_count(&counts);
     ck_assert_uint_eq(counts.aborts, 2);
 }
-END_TEST
 
 // ---- About ----
 
-START_TEST(the_version_is_told)
+TEST(the_version_is_told)
 {
     char text[64];
     job_nccl->about(text, sizeof(text));
     ck_assert_str_eq(text, "NCCL 2.28.9");
 }
-END_TEST
 
-START_TEST(no_device_and_no_driver_are_told)
+TEST(no_device_and_no_driver_are_told)
 {
     char reason[400] = "";
     ck_assert_int_eq(job_plugin->probe(reason, sizeof(reason)), LS_OK);
@@ -501,10 +481,9 @@ START_TEST(no_device_and_no_driver_are_told)
     ck_assert_int_eq(job_plugin->probe(reason, sizeof(reason)), LS_UNAVAILABLE);
     ck_assert_str_eq(reason, "the driver does not start (error 999)");
 }
-END_TEST
 
 // The driver does not start again in a child of a process that uses it, but it runs.
-START_TEST(a_child_of_a_process_that_uses_the_driver_finds_it)
+TEST(a_child_of_a_process_that_uses_the_driver_finds_it)
 {
     char reason[400] = "";
     int ended = 0;
@@ -516,47 +495,13 @@ START_TEST(a_child_of_a_process_that_uses_the_driver_finds_it)
     ck_assert_int_eq(waitpid(child, &ended, 0), child);
     ck_assert_int_eq(ended, 0);
 }
-END_TEST
-
-static void add_tests(TCase *tests)
-{
-    tcase_add_test(tests, two_ranks_on_one_gpu_are_refused_by_name);
-    tcase_add_test(tests, an_old_nccl_is_refused_by_name);
-    tcase_add_test(tests, a_rank_that_never_joins_ends_the_opening_at_the_deadline);
-    tcase_add_test(tests, an_error_of_nccl_in_the_opening_is_passed_on);
-    tcase_add_test(tests, processes_that_do_not_fit_together_are_refused);
-    tcase_add_test(tests, a_gpu_that_two_processes_share_is_refused);
-    tcase_add_test(tests, algorithm_and_protocol_are_where_nccl_reads_them);
-    tcase_add_test(tests, what_the_user_has_set_is_not_overridden);
-    tcase_add_test(tests, an_algorithm_for_one_operation_needs_an_nccl_that_knows_it);
-    tcase_add_loop_test(tests, settings_of_a_communicator_are_refused_by_name, 0,
-                        ROWS(refused_settings));
-    tcase_add_loop_test(tests, settings_of_a_communicator_reach_nccl, 0, ROWS(settings));
-    tcase_add_loop_test(tests, where_memory_is_not_registered_one_line_says_why, 0,
-                        ROWS(unregistered));
-    tcase_add_test(tests, memory_that_cannot_be_registered_ends_all_ranks_with_one_line);
-    tcase_add_test(tests, a_rank_that_does_not_register_ends_it_at_the_deadline);
-    tcase_add_loop_test_raise_signal(tests, what_nccl_does_not_forgive_ends_the_fake, SIGABRT, 0,
-                                     MISTAKES);
-    tcase_add_loop_test(tests, an_asynchronous_error_ends_all_ranks_with_one_line, 0, 2);
-    tcase_add_test(tests, an_operation_that_is_never_put_on_the_stream_ends_at_the_deadline);
-    tcase_add_test(tests, an_abort_ends_those_who_wait);
-    tcase_add_test(tests, a_rank_that_is_never_asked_again_is_aborted_when_all_are_closed);
-    tcase_add_test(tests, closing_has_a_deadline);
-    tcase_add_test(tests, the_version_is_told);
-    tcase_add_test(tests, no_device_and_no_driver_are_told);
-    tcase_add_test(tests, a_child_of_a_process_that_uses_the_driver_finds_it);
-}
 
 int main(void)
 {
-    Suite *suite = suite_create("plugins/collective/nccl/failures");
-    TCase *tests = tcase_create("on the fakes: neither NCCL nor a GPU");
     setenv("CUDA_FAKE_FORKED", "1", 1); // each test is a child of this process
     if (!job_load())
         return EXIT_FAILURE; // it says why; the fakes are built wherever the tests are
-    tcase_set_timeout(tests, 60);
-    add_tests(tests);
-    suite_add_tcase(suite, tests);
-    return test_suite_run(suite);
+    tcase_add_loop_test_raise_signal(test_registered(), what_nccl_does_not_forgive_ends_the_fake,
+                                     SIGABRT, 0, MISTAKES);
+    return test_suite_run("plugins/collective/nccl/failures, on the fakes: neither NCCL nor a GPU");
 }

@@ -189,7 +189,7 @@ static int32_t all_counts_body(struct rank *rank)
     return status;
 }
 
-START_TEST(every_operation_type_and_reduction_is_exact)
+LOOP_TEST(every_operation_type_and_reduction_is_exact, 1, MOST_RANKS + 1)
 {
     struct job job;
     job_init(&job, (uint32_t)_i, NULL);
@@ -203,7 +203,6 @@ START_TEST(every_operation_type_and_reduction_is_exact)
     ck_assert_int_eq(job.failures, 0);
     job_finish(&job);
 }
-END_TEST
 
 // ---- Many at once, and recorded ----
 
@@ -239,7 +238,7 @@ static int32_t in_flight_body(struct rank *rank)
     return status ? rank_blame(rank, "ends with %d", status) : LS_OK;
 }
 
-START_TEST(several_operations_are_under_way_at_once)
+TEST(several_operations_are_under_way_at_once)
 {
     struct job job;
     job_init(&job, 3, NULL);
@@ -247,7 +246,6 @@ START_TEST(several_operations_are_under_way_at_once)
     job_run(&job, in_flight_body);
     job_finish(&job);
 }
-END_TEST
 
 struct recorded {
     const uint32_t *operations; // ends with 0
@@ -345,7 +343,7 @@ static int32_t recorded_exchange_body(struct rank *rank)
     return status;
 }
 
-START_TEST(operations_can_be_recorded_and_replayed)
+TEST(operations_can_be_recorded_and_replayed)
 {
     struct job job;
     job_init(&job, 2, NULL);
@@ -354,10 +352,9 @@ START_TEST(operations_can_be_recorded_and_replayed)
     job_run(&job, recorded_exchange_body);
     job_finish(&job);
 }
-END_TEST
 
 // Six windows of three ranks, then one of each rank with recorded operations.
-START_TEST(operations_in_symmetric_memory_have_the_same_results)
+TEST(operations_in_symmetric_memory_have_the_same_results)
 {
     struct nccl_fake_counts counts;
     for (uint32_t world = 2; world <= MOST_RANKS; world += 2) {
@@ -381,19 +378,12 @@ START_TEST(operations_in_symmetric_memory_have_the_same_results)
     ck_assert_str_eq(job.noted, "");
     job_finish(&job);
 }
-END_TEST
+
+TEST_SECONDS(120);
 
 int main(void)
 {
-    Suite *suite = suite_create("plugins/collective/nccl/values");
-    TCase *tests = tcase_create("on the fakes: neither NCCL nor a GPU");
     if (!job_load())
         return EXIT_FAILURE; // it says why; the fakes are built wherever the tests are
-    tcase_set_timeout(tests, 120);
-    tcase_add_loop_test(tests, every_operation_type_and_reduction_is_exact, 1, MOST_RANKS + 1);
-    tcase_add_test(tests, several_operations_are_under_way_at_once);
-    tcase_add_test(tests, operations_can_be_recorded_and_replayed);
-    tcase_add_test(tests, operations_in_symmetric_memory_have_the_same_results);
-    suite_add_tcase(suite, tests);
-    return test_suite_run(suite);
+    return test_suite_run("plugins/collective/nccl/values, on the fakes: neither NCCL nor a GPU");
 }

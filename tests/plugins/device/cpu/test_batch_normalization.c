@@ -291,7 +291,7 @@ static double sigmoid(double x)
 
 // ---- Tests ----
 
-START_TEST(a_small_deviation_beside_a_large_mean_is_right)
+LOOP_TEST(a_small_deviation_beside_a_large_mean_is_right, 0, CASES)
 {
     const struct shape s = shape_of(_i);
     struct operation o = forward_of(&s);
@@ -301,9 +301,8 @@ START_TEST(a_small_deviation_beside_a_large_mean_is_right)
     check_forward(&s, &o, relu);
     finish(&o);
 }
-END_TEST
 
-START_TEST(padding_is_zero_after_an_activation_that_makes_something_of_zero)
+LOOP_TEST(padding_is_zero_after_an_activation_that_makes_something_of_zero, 0, CASES)
 {
     const struct shape s = shape_of(_i);
     struct operation o = forward_of(&s);
@@ -313,9 +312,8 @@ START_TEST(padding_is_zero_after_an_activation_that_makes_something_of_zero)
     check_forward(&s, &o, sigmoid);
     finish(&o);
 }
-END_TEST
 
-START_TEST(gradients_are_those_of_float64_also_where_dx_is_added_to)
+LOOP_TEST(gradients_are_those_of_float64_also_where_dx_is_added_to, 0, CASES)
 {
     const struct shape s = shape_of(_i);
     struct operation o = backward_of(&s);
@@ -349,7 +347,6 @@ START_TEST(gradients_are_those_of_float64_also_where_dx_is_added_to)
     free(before);
     finish(&o);
 }
-END_TEST
 
 static void check_threads(struct operation (*make)(const struct shape *s), int number)
 {
@@ -368,17 +365,15 @@ static void check_threads(struct operation (*make)(const struct shape *s), int n
     finish(&one);
 }
 
-START_TEST(forward_has_the_same_bits_with_any_number_of_threads)
+LOOP_TEST(forward_has_the_same_bits_with_any_number_of_threads, 0, CASES)
 {
     check_threads(forward_of, _i);
 }
-END_TEST
 
-START_TEST(backward_has_the_same_bits_with_any_number_of_threads)
+LOOP_TEST(backward_has_the_same_bits_with_any_number_of_threads, 0, CASES)
 {
     check_threads(backward_of, _i);
 }
-END_TEST
 
 static void check_in_place(struct operation (*make)(const struct shape *s), int number, int place)
 {
@@ -395,17 +390,16 @@ static void check_in_place(struct operation (*make)(const struct shape *s), int 
     finish(&in_place);
 }
 
-START_TEST(results_have_the_same_bits_in_place)
+LOOP_TEST(results_have_the_same_bits_in_place, 0, LAYOUTS)
 {
     check_in_place(forward_of, _i, 0);
     check_in_place(forward_of, _i, 3);
     check_in_place(backward_of, _i, 0);
     check_in_place(backward_of, _i, 4);
 }
-END_TEST
 
 // y = norm(x) + x, also where y then lies: one tensor is three arguments.
-START_TEST(what_is_added_may_be_x_itself)
+LOOP_TEST(what_is_added_may_be_x_itself, 0, LAYOUTS)
 {
     const struct shape s = shape_of(_i);
     struct operation apart = forward_of(&s), same = forward_of(&s);
@@ -423,7 +417,6 @@ START_TEST(what_is_added_may_be_x_itself)
     finish(&apart);
     finish(&same);
 }
-END_TEST
 
 static void check_refused(struct operation *o, const char *why)
 {
@@ -436,7 +429,7 @@ static void check_refused(struct operation *o, const char *why)
     finish(o);
 }
 
-START_TEST(what_does_not_fit_together_is_refused)
+TEST(what_does_not_fit_together_is_refused)
 {
     static const float epsilons[] = {-1e-3f, -INFINITY, NAN};
     struct operation (*const makers[])(const struct shape *) = {forward_of, backward_of};
@@ -466,7 +459,6 @@ START_TEST(what_does_not_fit_together_is_refused)
         check_refused(&o, "cannot be added to");
     }
 }
-END_TEST
 
 // ---- Synchronized ----
 
@@ -507,7 +499,7 @@ static void assert_same(const char *what, const struct operation *o, uint32_t i,
 
 // The totals of one share that is the whole batch make of it what the operations do that know no totals, in the same bits with
 // any number of threads.
-START_TEST(totals_of_the_whole_batch_give_what_one_share_has)
+LOOP_TEST(totals_of_the_whole_batch_give_what_one_share_has, 0, CASES)
 {
     const struct shape s = shape_of(_i);
     struct operation whole = forward_of(&s), sums = operation_of(LS_OP_BATCH_MOMENTS);
@@ -536,9 +528,8 @@ START_TEST(totals_of_the_whole_batch_give_what_one_share_has)
     finish(&sums);
     finish(&o);
 }
-END_TEST
 
-START_TEST(gradient_totals_of_the_whole_batch_give_what_one_share_has)
+LOOP_TEST(gradient_totals_of_the_whole_batch_give_what_one_share_has, 0, CASES)
 {
     const struct shape s = shape_of(_i);
     struct operation whole = backward_of(&s);
@@ -565,10 +556,9 @@ START_TEST(gradient_totals_of_the_whole_batch_give_what_one_share_has)
     finish(&sums);
     finish(&o);
 }
-END_TEST
 
 // Squares around 1e8, of which variances near 1/3 are left.
-START_TEST(variances_survive_a_mean_of_10000)
+LOOP_TEST(variances_survive_a_mean_of_10000, 0, CASES)
 {
     const struct shape s = shape_of(_i);
     struct operation sums = operation_of(LS_OP_BATCH_MOMENTS);
@@ -595,7 +585,6 @@ START_TEST(variances_survive_a_mean_of_10000)
     free(distances);
     finish(&sums);
 }
-END_TEST
 
 int main(void)
 {
@@ -604,22 +593,5 @@ int main(void)
     if (!plugin)
         return TEST_SKIPPED;
     test_host_init(&host, plugin);
-    Suite *suite = suite_create("batch normalization on cpu");
-    TCase *tests = tcase_create("layouts and shapes");
-    tcase_set_timeout(tests, 60);
-    tcase_add_loop_test(tests, a_small_deviation_beside_a_large_mean_is_right, 0, CASES);
-    tcase_add_loop_test(tests, padding_is_zero_after_an_activation_that_makes_something_of_zero, 0,
-                        CASES);
-    tcase_add_loop_test(tests, gradients_are_those_of_float64_also_where_dx_is_added_to, 0, CASES);
-    tcase_add_loop_test(tests, forward_has_the_same_bits_with_any_number_of_threads, 0, CASES);
-    tcase_add_loop_test(tests, backward_has_the_same_bits_with_any_number_of_threads, 0, CASES);
-    tcase_add_loop_test(tests, results_have_the_same_bits_in_place, 0, LAYOUTS);
-    tcase_add_loop_test(tests, what_is_added_may_be_x_itself, 0, LAYOUTS);
-    tcase_add_test(tests, what_does_not_fit_together_is_refused);
-    tcase_add_loop_test(tests, totals_of_the_whole_batch_give_what_one_share_has, 0, CASES);
-    tcase_add_loop_test(tests, gradient_totals_of_the_whole_batch_give_what_one_share_has, 0,
-                        CASES);
-    tcase_add_loop_test(tests, variances_survive_a_mean_of_10000, 0, CASES);
-    suite_add_tcase(suite, tests);
-    return test_suite_run(suite);
+    return test_suite_run("batch normalization on cpu");
 }

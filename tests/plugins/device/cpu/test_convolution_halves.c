@@ -277,7 +277,7 @@ static void check_equal(const struct run *wide, const struct run *got, uint32_t 
     }
 }
 
-START_TEST(convolutions_in_bfloat16_are_those_of_float32_rounded_once)
+LOOP_TEST(convolutions_in_bfloat16_are_those_of_float32_rounded_once, 0, ROWS)
 {
     const struct row *row = &rows[_i];
     for (int k = 0; k < 3; k++) {
@@ -297,7 +297,6 @@ START_TEST(convolutions_in_bfloat16_are_those_of_float32_rounded_once)
         }
     }
 }
-END_TEST
 
 int main(void)
 {
@@ -306,10 +305,5 @@ int main(void)
     if (!plugin)
         return TEST_SKIPPED;
     test_host_init(&host, plugin);
-    Suite *suite = suite_create("convolutions of halves on cpu");
-    TCase *tests = tcase_create("operations");
-    tcase_set_timeout(tests, 60);
-    tcase_add_loop_test(tests, convolutions_in_bfloat16_are_those_of_float32_rounded_once, 0, ROWS);
-    suite_add_tcase(suite, tests);
-    return test_suite_run(suite);
+    return test_suite_run("convolutions of halves on cpu");
 }

@@ -292,7 +292,8 @@ static bool is_on_copies(const struct run *run)
     return strstr(run->answer.implementation, "float32 copies") != NULL;
 }
 
-START_TEST(dense_layers_of_halves_are_near_to_double_for_any_number_of_threads)
+LOOP_TEST(dense_layers_of_halves_are_near_to_double_for_any_number_of_threads, 0,
+          ROWS * 2 * OPERATIONS)
 {
     static const uint32_t threads[] = {1, 2, 3, 7}, halves[] = {LS_BF16, LS_F16};
     const struct row *row = &rows[_i / OPERATIONS / 2];
@@ -322,7 +323,6 @@ START_TEST(dense_layers_of_halves_are_near_to_double_for_any_number_of_threads)
     finish(&before);
     finish(&first);
 }
-END_TEST
 
 int main(void)
 {
@@ -331,11 +331,5 @@ int main(void)
     if (!plugin)
         return TEST_SKIPPED;
     test_host_init(&host, plugin);
-    Suite *suite = suite_create("dense layers of halves on cpu");
-    TCase *tests = tcase_create("operations");
-    tcase_set_timeout(tests, 60);
-    tcase_add_loop_test(tests, dense_layers_of_halves_are_near_to_double_for_any_number_of_threads,
-                        0, ROWS * 2 * OPERATIONS);
-    suite_add_tcase(suite, tests);
-    return test_suite_run(suite);
+    return test_suite_run("dense layers of halves on cpu");
 }

@@ -547,7 +547,7 @@ static bool may_have_blocks(const struct row *row)
     return any;
 }
 
-START_TEST(halves_are_what_float32_makes_of_them)
+LOOP_TEST(halves_are_what_float32_makes_of_them, 0, ROWS)
 {
     for (uint32_t threads = 2; threads <= MOST_THREADS; threads++) {
         const struct ls_device_config config = {.struct_size = sizeof(config), .threads = threads};
@@ -561,7 +561,6 @@ START_TEST(halves_are_what_float32_makes_of_them)
     for (uint32_t threads = 2; threads <= MOST_THREADS; threads++)
         ls_device_close(devices[threads]);
 }
-END_TEST
 
 int main(void)
 {
@@ -571,10 +570,5 @@ int main(void)
         return TEST_SKIPPED;
     test_host_init(&host, plugin);
     draw_all();
-    Suite *suite = suite_create("halves on cpu");
-    TCase *tests = tcase_create("operations");
-    tcase_set_timeout(tests, 60);
-    tcase_add_loop_test(tests, halves_are_what_float32_makes_of_them, 0, ROWS);
-    suite_add_tcase(suite, tests);
-    return test_suite_run(suite);
+    return test_suite_run("halves on cpu");
 }

@@ -70,7 +70,7 @@ static void assert_by(struct ls_device *device, uint32_t dtype, int fused, const
 }
 
 // Engines 1 to 6 must not be taken, 7 makes 0 of a NaN in its ReLU, 8 is for tensor cores.
-START_TEST(the_first_engine_that_keeps_bits_precision_and_nan_is_taken)
+TEST(the_first_engine_that_keeps_bits_precision_and_nan_is_taken)
 {
     struct ls_device *device = opened("");
     assert_by(device, LS_F32, 0, "cuDNN engine 7");
@@ -79,9 +79,8 @@ START_TEST(the_first_engine_that_keeps_bits_precision_and_nan_is_taken)
     assert_by(device, LS_F16, 1, "cuDNN engine 8 + bias + relu");
     ls_device_close(device);
 }
-END_TEST
 
-START_TEST(with_tf32_engines_that_use_it_are_first)
+TEST(with_tf32_engines_that_use_it_are_first)
 {
     struct ls_device *device = opened("tf32=on");
     assert_by(device, LS_F32, 0, "cuDNN engine 8");
@@ -89,9 +88,8 @@ START_TEST(with_tf32_engines_that_use_it_are_first)
     assert_by(device, LS_BF16, 0, "cuDNN engine 7");
     ls_device_close(device);
 }
-END_TEST
 
-START_TEST(without_a_fused_engine_bias_and_relu_are_a_pass)
+TEST(without_a_fused_engine_bias_and_relu_are_a_pass)
 {
     setenv("CUDA_FAKE_NO_FUSED", "1", 1);
     struct ls_device *device = opened("");
@@ -103,9 +101,8 @@ START_TEST(without_a_fused_engine_bias_and_relu_are_a_pass)
     ops->kernels->release(device, answer.kernel);
     ls_device_close(device);
 }
-END_TEST
 
-START_TEST(a_cudnn_without_its_graph_api_is_refused)
+TEST(a_cudnn_without_its_graph_api_is_refused)
 {
     const struct ls_device_config config = {.struct_size = sizeof(config)};
     struct ls_device *device = NULL;
@@ -114,9 +111,8 @@ START_TEST(a_cudnn_without_its_graph_api_is_refused)
     ck_assert_int_eq(ls_device_open_state(ops, &host.host, &config, &device), LS_UNAVAILABLE);
     ck_assert_str_eq(host.message, "cuDNN 8907 is too old: install 90000 or newer");
 }
-END_TEST
 
-START_TEST(a_plan_is_made_once_and_goes_with_the_device)
+TEST(a_plan_is_made_once_and_goes_with_the_device)
 {
     struct double_counts first, second;
     struct ls_device *device = opened("");
@@ -130,10 +126,9 @@ START_TEST(a_plan_is_made_once_and_goes_with_the_device)
     double_count(&second);
     ck_assert_uint_eq(second.descriptors, 0);
 }
-END_TEST
 
 // Once a replica has timed, others take what it took, though it would end otherwise for them.
-START_TEST(the_fastest_is_taken_by_all_replicas_where_plans_are_timed)
+TEST(the_fastest_is_taken_by_all_replicas_where_plans_are_timed)
 {
     setenv("CUDA_FAKE_SLOW_ENGINE", "7", 1);
     struct ls_device *device = opened("timing=on"), *other = opened("timing=on");
@@ -148,7 +143,6 @@ START_TEST(the_fastest_is_taken_by_all_replicas_where_plans_are_timed)
     ls_device_close(other);
     ls_device_close(untimed);
 }
-END_TEST
 
 // ---- Choices that others take over ----
 
@@ -189,7 +183,7 @@ static int32_t take(const char *text)
     return ops->choices->take(&host.host, text, strlen(text) + 1);
 }
 
-START_TEST(choices_of_another_process_are_taken_whatever_is_fast_here)
+TEST(choices_of_another_process_are_taken_whatever_is_fast_here)
 {
     char *text = choices_of_another("7", "132");
     setenv("CUDA_FAKE_SLOW_ENGINE", "9", 1);
@@ -208,9 +202,8 @@ START_TEST(choices_of_another_process_are_taken_whatever_is_fast_here)
     ck_assert_ptr_null(ops->choices->depend(&host.host));
     free(text);
 }
-END_TEST
 
-START_TEST(choices_for_another_gpu_are_not_taken)
+TEST(choices_for_another_gpu_are_not_taken)
 {
     char *text = choices_of_another("7", "114");
     setenv("CUDA_FAKE_SLOW_ENGINE", "9", 1);
@@ -223,10 +216,9 @@ START_TEST(choices_for_another_gpu_are_not_taken)
     ls_device_close(device);
     free(text);
 }
-END_TEST
 
 // Engine 9 is the last number of its line.
-START_TEST(a_choice_that_cannot_be_made_here_is_an_error)
+TEST(a_choice_that_cannot_be_made_here_is_an_error)
 {
     char *text = choices_of_another("7", "132");
     char *last = strrchr(text, ' ');
@@ -252,7 +244,6 @@ START_TEST(a_choice_that_cannot_be_made_here_is_an_error)
     ls_device_close(device);
     free(text);
 }
-END_TEST
 
 // ---- A file of choices ----
 
@@ -307,7 +298,7 @@ static int count_lines(const char *text)
     return count;
 }
 
-START_TEST(plans_that_were_timed_are_kept_in_a_file)
+TEST(plans_that_were_timed_are_kept_in_a_file)
 {
     set_plans(",timing=on");
     in_another(plans_options, LS_F32, "7", "cuDNN engine 9");
@@ -338,9 +329,8 @@ START_TEST(plans_that_were_timed_are_kept_in_a_file)
     free(third);
     free(fourth);
 }
-END_TEST
 
-START_TEST(processes_that_write_at_once_lose_nothing)
+TEST(processes_that_write_at_once_lose_nothing)
 {
     enum { PROCESSES = 4, TIMES = 2 };
     static const uint32_t types[PROCESSES] = {LS_F32, LS_BF16, LS_F16, LS_F32};
@@ -368,9 +358,8 @@ START_TEST(processes_that_write_at_once_lose_nothing)
     unlink(plans_path);
     free(text);
 }
-END_TEST
 
-START_TEST(a_file_that_another_process_writes_is_waited_for_but_not_for_ever)
+TEST(a_file_that_another_process_writes_is_waited_for_but_not_for_ever)
 {
     const struct test_request request = request_of(LS_F32, 0);
     struct ls_kernel_answer answer = {.struct_size = sizeof(answer)};
@@ -392,9 +381,8 @@ START_TEST(a_file_that_another_process_writes_is_waited_for_but_not_for_ever)
     unlink(plans_path);
     free(text);
 }
-END_TEST
 
-START_TEST(a_new_file_that_cannot_be_written_is_refused_by_what_it_is)
+LOOP_TEST(a_new_file_that_cannot_be_written_is_refused_by_what_it_is, 0, 3)
 {
     const struct test_request request = request_of(LS_F32, 0);
     struct ls_kernel_answer answer = {.struct_size = sizeof(answer)};
@@ -413,9 +401,8 @@ START_TEST(a_new_file_that_cannot_be_written_is_refused_by_what_it_is)
     close(reader);
     remove(beside);
 }
-END_TEST
 
-START_TEST(a_folder_that_is_not_there_is_refused_before_anything_is_timed)
+TEST(a_folder_that_is_not_there_is_refused_before_anything_is_timed)
 {
     const struct test_request request = request_of(LS_F32, 0);
     struct ls_kernel_answer answer = {.struct_size = sizeof(answer)};
@@ -429,9 +416,8 @@ START_TEST(a_folder_that_is_not_there_is_refused_before_anything_is_timed)
     ops->kernels->release(device, answer.kernel);
     ls_device_close(device);
 }
-END_TEST
 
-START_TEST(a_link_stays_one)
+LOOP_TEST(a_link_stays_one, 0, 2)
 {
     char folder[80], file[96], found[96];
     set_plans(",timing=on");
@@ -451,10 +437,9 @@ START_TEST(a_link_stays_one)
                      0); // nothing else is there
     free(text);
 }
-END_TEST
 
 // Runs in one process, as several trainings by Python are.
-START_TEST(choices_of_a_run_are_for_runs_with_the_same_options)
+TEST(choices_of_a_run_are_for_runs_with_the_same_options)
 {
     set_plans("");
     char timed[112];
@@ -481,9 +466,8 @@ START_TEST(choices_of_a_run_are_for_runs_with_the_same_options)
         unlink(plans_path); // what it had is taken no more
     }
 }
-END_TEST
 
-START_TEST(an_empty_file_is_a_new_one)
+TEST(an_empty_file_is_a_new_one)
 {
     set_plans(",timing=on");
     write_plans("", 0);
@@ -493,9 +477,8 @@ START_TEST(an_empty_file_is_a_new_one)
     unlink(plans_path);
     free(text);
 }
-END_TEST
 
-START_TEST(a_file_of_many_lines_is_read_and_added_to)
+TEST(a_file_of_many_lines_is_read_and_added_to)
 {
     enum { LINES = 100000 };
     char *many = calloc(LINES, 100), *end = many;
@@ -524,7 +507,6 @@ START_TEST(a_file_of_many_lines_is_read_and_added_to)
     free(text);
     free(after);
 }
-END_TEST
 
 static void assert_refused(const char *text, size_t bytes, const char *says)
 {
@@ -539,7 +521,7 @@ static void assert_refused(const char *text, size_t bytes, const char *says)
 }
 
 // Every file that is cut off, that has a byte which no number has, or a line that ends elsewhere.
-START_TEST(a_file_that_is_damaged_is_refused_by_name)
+TEST(a_file_that_is_damaged_is_refused_by_name)
 {
     set_plans(",timing=on");
     in_another(plans_options, LS_F32, "7", "cuDNN engine 9");
@@ -586,9 +568,8 @@ START_TEST(a_file_that_is_damaged_is_refused_by_name)
     rmdir(plans_path);
     free(text);
 }
-END_TEST
 
-START_TEST(what_the_file_has_not_is_said_once_where_nothing_adds_it)
+LOOP_TEST(what_the_file_has_not_is_said_once_where_nothing_adds_it, 0, 3)
 {
     static const char *const says[] = {
         "there is no such file, so plans are the first by cuDNN's heuristics; timing=on writes one",
@@ -616,7 +597,6 @@ START_TEST(what_the_file_has_not_is_said_once_where_nothing_adds_it)
     ls_device_close(device);
     unlink(plans_path);
 }
-END_TEST
 
 // ---- Attention ----
 
@@ -651,7 +631,7 @@ static void prepare_attention(struct ls_device *device, uint32_t op, uint32_t dt
 
 // Engines 2 and 6 have no plan and a workspace that is too large, 1 gives other bits, 7 makes 0 of a NaN. What is saved: 30
 // statistics, to a multiple of 64 bytes, and y.
-START_TEST(attention_is_cudnns_where_its_bits_and_precision_are_kept)
+TEST(attention_is_cudnns_where_its_bits_and_precision_are_kept)
 {
     static const char composed[] = "cuBLASLt, own softmax", plan[] = "cuDNN engine 8";
     static const struct {
@@ -691,7 +671,6 @@ START_TEST(attention_is_cudnns_where_its_bits_and_precision_are_kept)
         ls_device_close(device);
     }
 }
-END_TEST
 
 // ---- NaN ----
 
@@ -722,7 +701,7 @@ static float last_of_fused(struct ls_device *device, float first_of_x)
     return y[sizeof(y) / sizeof(y[0]) - 1];
 }
 
-START_TEST(a_nan_comes_out_of_a_convolution_with_relu)
+TEST(a_nan_comes_out_of_a_convolution_with_relu)
 {
     static const char *const options[] = {"", "timing=on", "tf32=on"};
     for (int i = 0; i < 3; i++) {
@@ -732,7 +711,6 @@ START_TEST(a_nan_comes_out_of_a_convolution_with_relu)
         ls_device_close(device);
     }
 }
-END_TEST
 
 int main(void)
 {
@@ -743,31 +721,5 @@ int main(void)
     ops = plugin->interface;
     test_host_init(&host, plugin);
     host.host.log = keep_warning;
-    Suite *suite = suite_create("convolutions of device cuda on the fake");
-    TCase *tests = tcase_create("convolutions");
-    tcase_set_timeout(tests, 60);
-    suite_add_tcase(suite, tests);
-    tcase_add_test(tests, the_first_engine_that_keeps_bits_precision_and_nan_is_taken);
-    tcase_add_test(tests, with_tf32_engines_that_use_it_are_first);
-    tcase_add_test(tests, without_a_fused_engine_bias_and_relu_are_a_pass);
-    tcase_add_test(tests, a_cudnn_without_its_graph_api_is_refused);
-    tcase_add_test(tests, a_plan_is_made_once_and_goes_with_the_device);
-    tcase_add_test(tests, the_fastest_is_taken_by_all_replicas_where_plans_are_timed);
-    tcase_add_test(tests, choices_of_another_process_are_taken_whatever_is_fast_here);
-    tcase_add_test(tests, choices_for_another_gpu_are_not_taken);
-    tcase_add_test(tests, a_choice_that_cannot_be_made_here_is_an_error);
-    tcase_add_test(tests, plans_that_were_timed_are_kept_in_a_file);
-    tcase_add_test(tests, processes_that_write_at_once_lose_nothing);
-    tcase_add_test(tests, a_file_that_another_process_writes_is_waited_for_but_not_for_ever);
-    tcase_add_test(tests, a_file_that_is_damaged_is_refused_by_name);
-    tcase_add_loop_test(tests, a_new_file_that_cannot_be_written_is_refused_by_what_it_is, 0, 3);
-    tcase_add_test(tests, a_folder_that_is_not_there_is_refused_before_anything_is_timed);
-    tcase_add_loop_test(tests, a_link_stays_one, 0, 2);
-    tcase_add_test(tests, choices_of_a_run_are_for_runs_with_the_same_options);
-    tcase_add_test(tests, an_empty_file_is_a_new_one);
-    tcase_add_test(tests, a_file_of_many_lines_is_read_and_added_to);
-    tcase_add_loop_test(tests, what_the_file_has_not_is_said_once_where_nothing_adds_it, 0, 3);
-    tcase_add_test(tests, attention_is_cudnns_where_its_bits_and_precision_are_kept);
-    tcase_add_test(tests, a_nan_comes_out_of_a_convolution_with_relu);
-    return test_suite_run(suite);
+    return test_suite_run("convolutions of device cuda on the fake");
 }

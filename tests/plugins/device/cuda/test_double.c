@@ -45,7 +45,7 @@ static unsigned char *pattern(size_t bytes, unsigned seed)
 // ---- Copies ----
 
 // Larger than all pinned memory, so that each slot is used again; and sizes around one slot.
-START_TEST(copies_of_any_size_come_back)
+TEST(copies_of_any_size_come_back)
 {
     static const size_t sizes[] = {1, 255, 262143, 262144, 262145, 9000001, 20000003};
     struct ls_device *device = opened();
@@ -70,10 +70,9 @@ START_TEST(copies_of_any_size_come_back)
     }
     ls_device_close(device);
 }
-END_TEST
 
 // A copy from host memory has what was there when it was called, though it is done later.
-START_TEST(the_source_of_a_copy_may_change_at_once)
+TEST(the_source_of_a_copy_may_change_at_once)
 {
     enum { COUNT = 200, BYTES = 5000 };
     struct ls_device *device = opened();
@@ -97,7 +96,6 @@ START_TEST(the_source_of_a_copy_may_change_at_once)
     free(values);
     free(back);
 }
-END_TEST
 
 // ---- Segments ----
 
@@ -113,7 +111,7 @@ static struct ls_tensor_desc cast_desc(uint32_t dtype, int64_t count)
 }
 
 // More than one launch takes, of any length; nothing but the tensors is written.
-START_TEST(a_segment_of_casts_has_the_bits_of_its_casts)
+LOOP_TEST(a_segment_of_casts_has_the_bits_of_its_casts, 0, 2)
 {
     const uint32_t dtype = _i ? LS_F16 : LS_BF16;
     static struct ls_kernel_request requests[CASTS];
@@ -191,7 +189,6 @@ START_TEST(a_segment_of_casts_has_the_bits_of_its_casts)
     free(one);
     free(all);
 }
-END_TEST
 
 // ---- A loss with its gradient ----
 
@@ -294,7 +291,7 @@ static unsigned char *take_results(struct ls_device *device, const struct loss_t
     return out;
 }
 
-START_TEST(a_loss_with_its_gradient_has_the_bits_of_both)
+TABLE_TEST(a_loss_with_its_gradient_has_the_bits_of_both, joined_losses)
 {
     const struct joined_loss *loss = &joined_losses[_i];
     const bool saves = loss->op == LS_OP_SPARSE_CROSS_ENTROPY, weighted = loss->op == LS_OP_LOSS;
@@ -366,9 +363,8 @@ START_TEST(a_loss_with_its_gradient_has_the_bits_of_both)
     ls_device_close(device);
     free(wanted);
 }
-END_TEST
 
-START_TEST(host_memory_is_copied_to_host_memory_and_nothing_is_copied_as_nothing)
+TEST(host_memory_is_copied_to_host_memory_and_nothing_is_copied_as_nothing)
 {
     struct ls_device *device = opened();
     char from[] = "abc", to[] = "xyz";
@@ -380,9 +376,8 @@ START_TEST(host_memory_is_copied_to_host_memory_and_nothing_is_copied_as_nothing
     ck_assert_int_eq(ops->memory->zero(device, ls_host_memory(NULL), 0, NULL), LS_OK);
     ls_device_close(device);
 }
-END_TEST
 
-START_TEST(a_stream_of_somebody_else_is_refused)
+TEST(a_stream_of_somebody_else_is_refused)
 {
     struct ls_device *device = opened();
     char from[4] = "abc", to[4];
@@ -391,7 +386,6 @@ START_TEST(a_stream_of_somebody_else_is_refused)
     assert_says("the stream is not one of this device");
     ls_device_close(device);
 }
-END_TEST
 
 // ---- Kernels ----
 
@@ -425,7 +419,7 @@ static void addition_finish(struct ls_device *device, struct addition *addition)
 }
 
 // Launches return before the work is done; a copy to the host sees all of it.
-START_TEST(a_copy_to_the_host_waits_for_the_kernels_before_it)
+TEST(a_copy_to_the_host_waits_for_the_kernels_before_it)
 {
     enum { COUNT = 1000, TIMES = 100 };
     struct ls_device *device = opened();
@@ -451,10 +445,9 @@ START_TEST(a_copy_to_the_host_waits_for_the_kernels_before_it)
     addition_finish(device, &a);
     ls_device_close(device);
 }
-END_TEST
 
 // Whichever of the two has a layout of this device's own; plain beside turned is refused.
-START_TEST(the_gradient_of_a_penalty_lies_as_its_variable)
+TEST(the_gradient_of_a_penalty_lies_as_its_variable)
 {
     struct ls_device *device = opened();
     const struct ls_tensor_desc any = {
@@ -480,11 +473,10 @@ START_TEST(the_gradient_of_a_penalty_lies_as_its_variable)
     }
     ls_device_close(device);
 }
-END_TEST
 
 // ---- Several ----
 
-START_TEST(several_devices_share_a_gpu)
+TEST(several_devices_share_a_gpu)
 {
     struct ls_device *devices[4];
     char in[4] = "abc", out[4] = "";
@@ -507,9 +499,8 @@ START_TEST(several_devices_share_a_gpu)
     for (int i = 0; i < 4; i++)
         ls_device_close(devices[i]);
 }
-END_TEST
 
-START_TEST(each_gpu_has_its_own_memory)
+TEST(each_gpu_has_its_own_memory)
 {
     setenv("CUDA_FAKE_DEVICES", "2", 1);
     struct ls_device *first = opened(), *second = NULL, *third = NULL;
@@ -531,7 +522,6 @@ START_TEST(each_gpu_has_its_own_memory)
     ck_assert_int_eq(ops->describe(&host.host, &info), LS_OK);
     ck_assert_uint_eq(info.physical_count, 2);
 }
-END_TEST
 
 // ---- What is left behind ----
 
@@ -562,7 +552,7 @@ static struct test_request convolution_request(void)
     };
 }
 
-START_TEST(closing_gives_everything_back)
+TEST(closing_gives_everything_back)
 {
     struct ls_device *device = opened();
     struct test_request request = convolution_request();
@@ -577,9 +567,8 @@ START_TEST(closing_gives_everything_back)
     ls_device_close(device);
     assert_nothing_left();
 }
-END_TEST
 
-START_TEST(a_device_that_does_not_open_leaves_nothing)
+TEST(a_device_that_does_not_open_leaves_nothing)
 {
     struct ls_device *device = NULL;
     setenv("CUDA_FAKE_PINNED", "1000", 1);
@@ -592,11 +581,10 @@ START_TEST(a_device_that_does_not_open_leaves_nothing)
     assert_says("the driver knows CUDA 12.4, the runtime needs 13.0");
     assert_nothing_left();
 }
-END_TEST
 
 // ---- Failures ----
 
-START_TEST(memory_that_is_not_there_is_null)
+TEST(memory_that_is_not_there_is_null)
 {
     setenv("CUDA_FAKE_MEMORY", "1000000", 1);
     struct ls_device *device = opened();
@@ -609,7 +597,6 @@ START_TEST(memory_that_is_not_there_is_null)
     ops->memory->release(device, some);
     ls_device_close(device);
 }
-END_TEST
 
 static uint64_t blocks_in_use(void)
 {
@@ -618,7 +605,7 @@ static uint64_t blocks_in_use(void)
     return counts.blocks;
 }
 
-START_TEST(without_an_arena_each_buffer_is_an_allocation)
+TEST(without_an_arena_each_buffer_is_an_allocation)
 {
     ck_assert_int_eq(test_host_set(&host, "arena=off"), 1);
     struct ls_device *device = opened();
@@ -634,7 +621,6 @@ START_TEST(without_an_arena_each_buffer_is_an_allocation)
     ck_assert_int_eq(open_device(0, &device), LS_USAGE);
     assert_says("arena=small: it is on or off");
 }
-END_TEST
 
 START_TEST(a_write_behind_a_buffer_ends_the_process)
 {
@@ -670,7 +656,7 @@ START_TEST(what_is_read_behind_a_buffer_is_no_number)
 END_TEST
 #endif
 
-START_TEST(a_kernel_that_fails_is_told_by_the_next_wait_and_once)
+TEST(a_kernel_that_fails_is_told_by_the_next_wait_and_once)
 {
     setenv("CUDA_FAKE_FAIL", "2", 1);
     struct ls_device *device = opened();
@@ -693,12 +679,11 @@ START_TEST(a_kernel_that_fails_is_told_by_the_next_wait_and_once)
     addition_finish(device, &a);
     ls_device_close(device);
 }
-END_TEST
 
 unsigned cudaGetLastError(void); // of the fake: what failed for good
 
 // A library that meets the failure first only says that it could not launch.
-START_TEST(a_kernel_that_fails_is_told_by_the_next_library_call)
+TEST(a_kernel_that_fails_is_told_by_the_next_library_call)
 {
     const struct ls_tensor_desc one = {.dtype = LS_F32, .ndims = 2, .dims = {1, 1}};
     const struct test_request request = {
@@ -721,10 +706,9 @@ START_TEST(a_kernel_that_fails_is_told_by_the_next_library_call)
     addition_finish(device, &a);
     ls_device_close(device);
 }
-END_TEST
 
 // Of the same GPU nothing else is said then, in whatever words.
-START_TEST(after_an_error_that_stays_nothing_else_is_said)
+LOOP_TEST(after_an_error_that_stays_nothing_else_is_said, 0, 4)
 {
     static const char *const errors[] = {"214", "220", "226", "719"};
     setenv("CUDA_FAKE_FAIL", "0", 1);
@@ -750,10 +734,9 @@ START_TEST(after_an_error_that_stays_nothing_else_is_said)
     ls_device_close(other);
     ls_device_close(device);
 }
-END_TEST
 
 // The library's algorithm wants some 2 KB.
-START_TEST(a_convolution_takes_a_twentieth_of_the_memory_as_workspace)
+LOOP_TEST(a_convolution_takes_a_twentieth_of_the_memory_as_workspace, 0, 2)
 {
     static const char *const memory[] = {"30000", "60000"};
     struct test_request request = convolution_request();
@@ -765,7 +748,6 @@ START_TEST(a_convolution_takes_a_twentieth_of_the_memory_as_workspace)
     ops->kernels->release(device, answer.kernel);
     ls_device_close(device);
 }
-END_TEST
 
 static const char *short_deadline(const struct ls_host *of, const char *name)
 {
@@ -774,7 +756,7 @@ static const char *short_deadline(const struct ls_host *of, const char *name)
 }
 
 // Nothing is waited for a second time, and nothing freed that the GPU may still write to.
-START_TEST(work_that_never_ends_meets_the_deadline)
+TEST(work_that_never_ends_meets_the_deadline)
 {
     setenv("CUDA_FAKE_HANG", "0", 1);
     host.host.option = short_deadline;
@@ -794,9 +776,8 @@ START_TEST(work_that_never_ends_meets_the_deadline)
     double_count(&after);
     ck_assert_uint_eq(before.blocks, after.blocks);
 }
-END_TEST
 
-START_TEST(types_that_do_not_go_together_are_refused)
+TEST(types_that_do_not_go_together_are_refused)
 {
     static const uint32_t wrong[][3] = {
         {LS_BF16, LS_F32, LS_BF16}, {LS_F32, LS_F32, LS_F16}, {LS_F64, LS_F64, LS_F64}};
@@ -811,7 +792,6 @@ START_TEST(types_that_do_not_go_together_are_refused)
     }
     ls_device_close(device);
 }
-END_TEST
 
 // ---- TF32 ----
 
@@ -858,7 +838,7 @@ static float product(const char *tf32, uint32_t op, float x, float w)
 }
 
 // A factor with 12 bits behind the point is whole in float32, and loses two of them in TF32.
-START_TEST(tf32_is_used_only_when_it_is_asked_for)
+TEST(tf32_is_used_only_when_it_is_asked_for)
 {
     static const uint32_t operations[] = {LS_OP_DENSE, LS_OP_CONV2D_BACKWARD_DATA};
     for (int i = 0; i < 2; i++) {
@@ -872,7 +852,6 @@ START_TEST(tf32_is_used_only_when_it_is_asked_for)
     ck_assert_int_eq(open_device(0, &device), LS_USAGE);
     assert_says("tf32=yes: it is on or off");
 }
-END_TEST
 
 // ---- The probe ----
 
@@ -886,7 +865,7 @@ static void assert_probe(const char *name, const char *value, const char *says)
                   says);
 }
 
-START_TEST(the_probe_says_which_it_is)
+TEST(the_probe_says_which_it_is)
 {
     char reason[400] = "";
     ck_assert_int_eq(plugin->probe(reason, sizeof(reason)), LS_OK);
@@ -897,10 +876,9 @@ START_TEST(the_probe_says_which_it_is)
     assert_probe("CUDA_FAKE_VERSION", "12040", "driver too old: it knows CUDA 12.4");
     assert_probe("CUDA_FAKE_CAPABILITY", "75", "GPU too old: ");
 }
-END_TEST
 
 // A probe runs in a child of a program that may use GPUs already.
-START_TEST(a_child_of_a_process_with_a_driver_probes_it_and_cannot_use_it)
+TEST(a_child_of_a_process_with_a_driver_probes_it_and_cannot_use_it)
 {
     char reason[400] = "";
     struct ls_device_info info = {.struct_size = sizeof(info)};
@@ -909,7 +887,6 @@ START_TEST(a_child_of_a_process_with_a_driver_probes_it_and_cannot_use_it)
     ck_assert_int_eq(ops->describe(&host.host, &info), LS_UNAVAILABLE);
     assert_says("the driver does not start: ");
 }
-END_TEST
 
 static void reset(void)
 {
@@ -923,6 +900,8 @@ static void reset(void)
     test_host_init(&host, plugin);
 }
 
+TEST_FIXTURE(reset, NULL);
+
 int main(void)
 {
     printf("on the fake of CUDA: NOT A GPU\n");
@@ -931,38 +910,10 @@ int main(void)
     if (!plugin)
         return 1; // it says why; the fake is built wherever the tests are
     ops = plugin->interface;
-    Suite *suite = suite_create("device cuda on the fake");
-    TCase *tests = tcase_create("double");
-    tcase_add_checked_fixture(tests, reset, NULL);
-    tcase_set_timeout(tests, 60);
-    tcase_add_test(tests, copies_of_any_size_come_back);
-    tcase_add_test(tests, the_source_of_a_copy_may_change_at_once);
-    tcase_add_loop_test(tests, a_segment_of_casts_has_the_bits_of_its_casts, 0, 2);
-    tcase_add_loop_test(tests, a_loss_with_its_gradient_has_the_bits_of_both, 0,
-                        sizeof(joined_losses) / sizeof(joined_losses[0]));
-    tcase_add_test(tests, host_memory_is_copied_to_host_memory_and_nothing_is_copied_as_nothing);
-    tcase_add_test(tests, a_stream_of_somebody_else_is_refused);
-    tcase_add_test(tests, a_copy_to_the_host_waits_for_the_kernels_before_it);
-    tcase_add_test(tests, the_gradient_of_a_penalty_lies_as_its_variable);
-    tcase_add_test(tests, several_devices_share_a_gpu);
-    tcase_add_test(tests, each_gpu_has_its_own_memory);
-    tcase_add_test(tests, closing_gives_everything_back);
-    tcase_add_test(tests, a_device_that_does_not_open_leaves_nothing);
-    tcase_add_test(tests, memory_that_is_not_there_is_null);
-    tcase_add_test(tests, without_an_arena_each_buffer_is_an_allocation);
-    tcase_add_test_raise_signal(tests, a_write_behind_a_buffer_ends_the_process, SIGABRT);
+    tcase_add_test_raise_signal(test_registered(), a_write_behind_a_buffer_ends_the_process,
+                                SIGABRT);
 #ifndef __SANITIZE_ADDRESS__
-    tcase_add_test(tests, what_is_read_behind_a_buffer_is_no_number);
+    tcase_add_test(test_registered(), what_is_read_behind_a_buffer_is_no_number);
 #endif
-    tcase_add_test(tests, a_kernel_that_fails_is_told_by_the_next_wait_and_once);
-    tcase_add_test(tests, a_kernel_that_fails_is_told_by_the_next_library_call);
-    tcase_add_loop_test(tests, after_an_error_that_stays_nothing_else_is_said, 0, 4);
-    tcase_add_loop_test(tests, a_convolution_takes_a_twentieth_of_the_memory_as_workspace, 0, 2);
-    tcase_add_test(tests, work_that_never_ends_meets_the_deadline);
-    tcase_add_test(tests, types_that_do_not_go_together_are_refused);
-    tcase_add_test(tests, tf32_is_used_only_when_it_is_asked_for);
-    tcase_add_test(tests, the_probe_says_which_it_is);
-    tcase_add_test(tests, a_child_of_a_process_with_a_driver_probes_it_and_cannot_use_it);
-    suite_add_tcase(suite, tests);
-    return test_suite_run(suite);
+    return test_suite_run("device cuda on the fake");
 }

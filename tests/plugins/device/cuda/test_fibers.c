@@ -52,7 +52,7 @@ static void use_order(const char *order)
     setenv("CUDA_FAKE_THREADS", order, 1);
 }
 
-START_TEST(each_thread_of_each_block_runs_once)
+LOOP_TEST(each_thread_of_each_block_runs_once, 0, ORDERS)
 {
     static const struct launch shapes[] = {{FIBER_VISIT, {1, 1, 1}, {1, 1, 1}, 0},
                                            {FIBER_VISIT, {7, 1, 1}, {1000, 1, 1}, 0},
@@ -67,14 +67,13 @@ START_TEST(each_thread_of_each_block_runs_once)
                 ck_abort_msg("shape %d: thread %d ran %d times", s, i, out[i]);
     }
 }
-END_TEST
 
 static int32_t sum_of(int32_t block, int32_t threads)
 {
     return threads * (threads - 1) / 2 + 1000 * block * threads;
 }
 
-START_TEST(threads_hand_numbers_over_at_barriers)
+LOOP_TEST(threads_hand_numbers_over_at_barriers, 0, ORDERS)
 {
     static const struct launch sums[] = {{FIBER_SUM, {5, 1, 1}, {1024, 1, 1}, 0},
                                          {FIBER_SUM, {5, 1, 1}, {10, 3, 11}, 0},
@@ -88,9 +87,8 @@ START_TEST(threads_hand_numbers_over_at_barriers)
             ck_assert_int_eq(out[block], sum_of(block, threads[s]));
     }
 }
-END_TEST
 
-START_TEST(a_missing_barrier_gives_other_numbers_in_some_order)
+TEST(a_missing_barrier_gives_other_numbers_in_some_order)
 {
     const struct launch sum = {FIBER_SUM_WITHOUT_BARRIER, {1, 1, 1}, {256, 1, 1}, 0};
     int32_t out[MOST];
@@ -102,7 +100,6 @@ START_TEST(a_missing_barrier_gives_other_numbers_in_some_order)
     }
     ck_assert_int_ge(wrong, ORDERS - 1);
 }
-END_TEST
 
 // How many threads of four warps got other numbers than those of the three turns.
 static int count_mistaken(enum fiber_kernel kernel)
@@ -116,13 +113,12 @@ static int count_mistaken(enum fiber_kernel kernel)
     return wrong;
 }
 
-START_TEST(a_warp_overtakes_others_where_a_barrier_is_missing)
+LOOP_TEST(a_warp_overtakes_others_where_a_barrier_is_missing, 0, ORDERS)
 {
     use_order(orders[_i]);
     ck_assert_int_eq(count_mistaken(FIBER_EXCHANGES), 0);
     ck_assert_int_gt(count_mistaken(FIBER_EXCHANGES_WITHOUT_BARRIER), 0);
 }
-END_TEST
 
 // The last warp has 13 lanes: from one that is not there comes -1, all bits of it.
 static int32_t lane_or_nothing(int lane, int by, int group, int lanes, int first)
@@ -134,7 +130,7 @@ static int32_t lane_or_nothing(int lane, int by, int group, int lanes, int first
     return from < lanes ? first + from : -1;
 }
 
-START_TEST(lanes_show_each_other_what_they_have)
+LOOP_TEST(lanes_show_each_other_what_they_have, 0, ORDERS)
 {
     enum { THREADS = 77 };
     int32_t out[MOST];
@@ -158,9 +154,8 @@ START_TEST(lanes_show_each_other_what_they_have)
         }
     }
 }
-END_TEST
 
-START_TEST(lanes_vote)
+LOOP_TEST(lanes_vote, 0, ORDERS)
 {
     const struct launch votes = {FIBER_VOTES, {1, 1, 1}, {96, 1, 1}, 0};
     int32_t out[MOST];
@@ -172,9 +167,8 @@ START_TEST(lanes_vote)
         ck_assert_uint_eq((uint32_t)out[3 * i + 2], 0xaaaaaaaa);
     }
 }
-END_TEST
 
-START_TEST(atomics_lose_nothing)
+LOOP_TEST(atomics_lose_nothing, 0, ORDERS)
 {
     const struct launch atomics = {FIBER_ATOMICS, {9, 1, 1}, {100, 1, 1}, 0};
     int32_t out[MOST];
@@ -188,9 +182,8 @@ START_TEST(atomics_lose_nothing)
     ck_assert(sum == 450);
     ck_assert(_i > 1 || out[4] == (_i == 0 ? 899 : 0)); // who came last
 }
-END_TEST
 
-START_TEST(shared_memory_holds_nothing_of_the_block_before)
+LOOP_TEST(shared_memory_holds_nothing_of_the_block_before, 0, ORDERS)
 {
     const struct launch unwritten = {FIBER_UNWRITTEN, {20, 1, 1}, {64, 1, 1}, 0};
     int32_t out[MOST];
@@ -199,11 +192,10 @@ START_TEST(shared_memory_holds_nothing_of_the_block_before)
     for (int i = 0; i < 20; i++)
         ck_assert_int_eq(out[i], -1);
 }
-END_TEST
 
 // ---- Misuse ----
 
-START_TEST(grids_that_a_gpu_does_not_take_are_refused)
+TEST(grids_that_a_gpu_does_not_take_are_refused)
 {
     enum { VALUE = 1, CONFIGURATION = 9 };
     static const struct {
@@ -221,7 +213,6 @@ START_TEST(grids_that_a_gpu_does_not_take_are_refused)
         ck_assert_uint_eq(start(&cases[i].launch, NULL, stream), cases[i].error);
     cudaStreamDestroy(stream);
 }
-END_TEST
 
 // Runs it in a process of its own, which must not come to its end, and must say `text`.
 static void assert_ends(const struct launch *launch, const char *text)
@@ -251,7 +242,7 @@ static void assert_ends(const struct launch *launch, const char *text)
     ck_assert_msg(strstr(said, text), "\"%s\" does not say \"%s\"", said, text);
 }
 
-START_TEST(misuse_ends_the_process_with_its_place)
+LOOP_TEST(misuse_ends_the_process_with_its_place, 0, ORDERS)
 {
     static const struct {
         enum fiber_kernel kernel;
@@ -272,33 +263,16 @@ START_TEST(misuse_ends_the_process_with_its_place)
             assert_ends(&launch, "fiber_kernels.cc:");
     }
 }
-END_TEST
 
-START_TEST(an_order_that_is_none_ends_the_process)
+TEST(an_order_that_is_none_ends_the_process)
 {
     const struct launch visit = {FIBER_VISIT, {1, 1, 1}, {1, 1, 1}, 0};
     use_order("sideways");
     assert_ends(&visit, "CUDA_FAKE_THREADS");
 }
-END_TEST
 
 int main(void)
 {
     printf("on the fake of CUDA: NOT A GPU\n");
-    Suite *suite = suite_create("kernels on the fake of CUDA");
-    TCase *tests = tcase_create("kernels");
-    tcase_set_timeout(tests, 60);
-    tcase_add_loop_test(tests, each_thread_of_each_block_runs_once, 0, ORDERS);
-    tcase_add_loop_test(tests, threads_hand_numbers_over_at_barriers, 0, ORDERS);
-    tcase_add_test(tests, a_missing_barrier_gives_other_numbers_in_some_order);
-    tcase_add_loop_test(tests, a_warp_overtakes_others_where_a_barrier_is_missing, 0, ORDERS);
-    tcase_add_loop_test(tests, lanes_show_each_other_what_they_have, 0, ORDERS);
-    tcase_add_loop_test(tests, lanes_vote, 0, ORDERS);
-    tcase_add_loop_test(tests, atomics_lose_nothing, 0, ORDERS);
-    tcase_add_loop_test(tests, shared_memory_holds_nothing_of_the_block_before, 0, ORDERS);
-    tcase_add_test(tests, grids_that_a_gpu_does_not_take_are_refused);
-    tcase_add_loop_test(tests, misuse_ends_the_process_with_its_place, 0, ORDERS);
-    tcase_add_test(tests, an_order_that_is_none_ends_the_process);
-    suite_add_tcase(suite, tests);
-    return test_suite_run(suite);
+    return test_suite_run("kernels on the fake of CUDA");
 }

@@ -315,7 +315,7 @@ static const int64_t shapes[][2] = {{1, 1},     {30001, 1}, {30000, 1}, {10001, 
 
 enum { SHAPES = sizeof(shapes) / sizeof(shapes[0]) };
 
-START_TEST(rows_and_channels_of_any_number_are_divided_without_loss)
+LOOP_TEST(rows_and_channels_of_any_number_are_divided_without_loss, 0, SHAPES)
 {
     static const uint32_t dtypes[] = {LS_F32, LS_BF16, LS_F16};
     for (int k = 0; k < 3; k++) {
@@ -326,10 +326,9 @@ START_TEST(rows_and_channels_of_any_number_are_divided_without_loss)
         sample_finish(&s);
     }
 }
-END_TEST
 
 // The variance here is 3e-7, the square of the mean 1e4: in float32 their difference holds nothing.
-START_TEST(a_large_mean_takes_nothing_from_the_variance)
+TEST(a_large_mean_takes_nothing_from_the_variance)
 {
     struct sample s;
     sample_init(&s, LS_F32, 9000, 24, 100, 1e-3f);
@@ -337,10 +336,9 @@ START_TEST(a_large_mean_takes_nothing_from_the_variance)
     check_both(&s, LS_F32);
     sample_finish(&s);
 }
-END_TEST
 
 // What a thread subtracts from all of its values is the first of them.
-START_TEST(a_first_value_far_from_all_others_does_not_matter)
+TEST(a_first_value_far_from_all_others_does_not_matter)
 {
     struct sample s;
     sample_init(&s, LS_F32, 9000, 24, 1, 1e-2f);
@@ -350,7 +348,6 @@ START_TEST(a_first_value_far_from_all_others_does_not_matter)
     check_both(&s, LS_F32);
     sample_finish(&s);
 }
-END_TEST
 
 // ---- What is launched ----
 
@@ -372,7 +369,7 @@ static uint64_t kernels_of(const struct test_request *request)
     return after - before;
 }
 
-START_TEST(a_training_launches_three_kernels_each_way_and_an_inference_one)
+TEST(a_training_launches_three_kernels_each_way_and_an_inference_one)
 {
     static const int64_t some[][2] = {{1, 1}, {50000, 3}, {50001, 3}, {4, 5000}};
     for (int i = 0; i < 4; i++) {
@@ -386,10 +383,9 @@ START_TEST(a_training_launches_three_kernels_each_way_and_an_inference_one)
         ck_assert_uint_eq(kernels_of(&given), 1);
     }
 }
-END_TEST
 
 // A part of the rows leaves two doubles for each channel in scratch memory, and is a block: each of 132 multiprocessors has one.
-START_TEST(one_channel_with_many_rows_is_work_for_a_whole_gpu)
+TEST(one_channel_with_many_rows_is_work_for_a_whole_gpu)
 {
     static const int64_t channels[] = {1, 3, 64};
     for (int i = 0; i < 3; i++) {
@@ -400,9 +396,8 @@ START_TEST(one_channel_with_many_rows_is_work_for_a_whole_gpu)
         ops->kernels->release(device, answer.kernel);
     }
 }
-END_TEST
 
-START_TEST(it_can_be_recorded_and_replayed)
+TEST(it_can_be_recorded_and_replayed)
 {
     struct operation o;
     struct ls_recording *recording = NULL;
@@ -421,7 +416,6 @@ START_TEST(it_can_be_recorded_and_replayed)
     operation_finish(&o);
     sample_finish(&s);
 }
-END_TEST
 
 // ---- Refusals ----
 
@@ -432,7 +426,7 @@ static void assert_refused(const struct test_request *request, const char *says)
     ck_assert_msg(strstr(test_refusal, says), "\"%s\" does not say \"%s\"", test_refusal, says);
 }
 
-START_TEST(what_does_not_belong_together_is_refused)
+TEST(what_does_not_belong_together_is_refused)
 {
     struct test_request request = forward_request(LS_F32, 6, 4);
     request.arguments[1].dims[0] = 6;
@@ -451,7 +445,6 @@ START_TEST(what_does_not_belong_together_is_refused)
     request.accumulate = 2;
     assert_refused(&request, "cannot be added to");
 }
-END_TEST
 
 static void open_device(void)
 {
@@ -466,6 +459,8 @@ static void close_device(void)
     ls_device_close(device);
 }
 
+TEST_FIXTURE(open_device, close_device);
+
 int main(void)
 {
     printf("on the fake of CUDA: NOT A GPU\n");
@@ -473,17 +468,5 @@ int main(void)
     if (!plugin)
         return 1; // it says why; the fake is built wherever the tests are
     ops = plugin->interface;
-    Suite *suite = suite_create("batch normalization on the fake of CUDA");
-    TCase *tests = tcase_create("normalization");
-    tcase_add_checked_fixture(tests, open_device, close_device);
-    tcase_set_timeout(tests, 60);
-    tcase_add_loop_test(tests, rows_and_channels_of_any_number_are_divided_without_loss, 0, SHAPES);
-    tcase_add_test(tests, a_large_mean_takes_nothing_from_the_variance);
-    tcase_add_test(tests, a_first_value_far_from_all_others_does_not_matter);
-    tcase_add_test(tests, a_training_launches_three_kernels_each_way_and_an_inference_one);
-    tcase_add_test(tests, one_channel_with_many_rows_is_work_for_a_whole_gpu);
-    tcase_add_test(tests, it_can_be_recorded_and_replayed);
-    tcase_add_test(tests, what_does_not_belong_together_is_refused);
-    suite_add_tcase(suite, tests);
-    return test_suite_run(suite);
+    return test_suite_run("batch normalization on the fake of CUDA");
 }

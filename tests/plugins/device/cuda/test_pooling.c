@@ -99,16 +99,15 @@ static void assert_done_by(struct ls_device *device, const struct pooling *p, co
     ck_assert_uint_eq(counts.descriptors, 0);
 }
 
-START_TEST(cudnn_pools_what_it_can_and_own_kernels_the_rest)
+TEST(cudnn_pools_what_it_can_and_own_kernels_the_rest)
 {
     struct ls_device *device = opened();
     for (size_t i = 0; i < POOLINGS; i++)
         assert_done_by(device, &poolings[i], poolings[i].by);
     ls_device_close(device);
 }
-END_TEST
 
-START_TEST(own_kernels_pool_types_that_cudnn_does_not_know)
+TEST(own_kernels_pool_types_that_cudnn_does_not_know)
 {
     setenv("CUDA_FAKE_NO_HALVES", "1", 1);
     struct ls_device *device = opened();
@@ -116,7 +115,6 @@ START_TEST(own_kernels_pool_types_that_cudnn_does_not_know)
         assert_done_by(device, &poolings[i], poolings[i].dtype ? "own" : poolings[i].by);
     ls_device_close(device);
 }
-END_TEST
 
 // ---- What backward reads ----
 
@@ -136,7 +134,7 @@ static uint32_t inputs_of_backward(struct ls_device *device, uint32_t activation
     return answer.used_inputs;
 }
 
-START_TEST(a_relu_behind_max_pooling_reads_y_instead_of_x)
+TEST(a_relu_behind_max_pooling_reads_y_instead_of_x)
 {
     struct ls_device *device = opened();
     ck_assert_uint_eq(inputs_of_backward(device, LS_RELU, false), 1 | 4 | 8);
@@ -145,11 +143,10 @@ START_TEST(a_relu_behind_max_pooling_reads_y_instead_of_x)
     ck_assert_uint_eq(inputs_of_backward(device, LS_RELU, true), 1 | 8 | 16);
     ls_device_close(device);
 }
-END_TEST
 
 // ---- Division ----
 
-START_TEST(division_by_a_known_number_is_exact)
+TEST(division_by_a_known_number_is_exact)
 {
     static const uint32_t divisors[] = {1,    2,     3,          5,          7,         10,
                                         26,   641,   65535,      65537,      715827883, 1073741823,
@@ -167,7 +164,6 @@ START_TEST(division_by_a_known_number_is_exact)
         ck_assert_uint_eq(cuda_divide(most, d), most / by);
     }
 }
-END_TEST
 
 // ---- Running ----
 
@@ -229,21 +225,19 @@ static void assert_means(void)
         ck_assert_float_eq(dx[i], (float)i + 2 + 2);
 }
 
-START_TEST(cudnn_adds_means_into_an_output)
+TEST(cudnn_adds_means_into_an_output)
 {
     assert_means();
     ck_assert_int_eq(warnings, 0);
 }
-END_TEST
 
 // Each kernel says it once, and does not ask a second time.
-START_TEST(what_cudnn_refuses_at_a_launch_own_kernels_do)
+TEST(what_cudnn_refuses_at_a_launch_own_kernels_do)
 {
     setenv("CUDA_FAKE_REFUSE", "1", 1);
     assert_means();
     ck_assert_int_eq(warnings, 2);
 }
-END_TEST
 
 static void reset(void)
 {
@@ -252,6 +246,8 @@ static void reset(void)
     warnings = 0;
 }
 
+TEST_FIXTURE(reset, NULL);
+
 int main(void)
 {
     printf("on the fake of CUDA: NOT A GPU\n");
@@ -259,16 +255,5 @@ int main(void)
     if (!plugin)
         return 1; // it says why; the fake is built wherever the tests are
     ops = plugin->interface;
-    Suite *suite = suite_create("pooling of device cuda on the fake");
-    TCase *tests = tcase_create("pooling");
-    tcase_add_checked_fixture(tests, reset, NULL);
-    tcase_set_timeout(tests, 60);
-    tcase_add_test(tests, cudnn_pools_what_it_can_and_own_kernels_the_rest);
-    tcase_add_test(tests, own_kernels_pool_types_that_cudnn_does_not_know);
-    tcase_add_test(tests, a_relu_behind_max_pooling_reads_y_instead_of_x);
-    tcase_add_test(tests, division_by_a_known_number_is_exact);
-    tcase_add_test(tests, cudnn_adds_means_into_an_output);
-    tcase_add_test(tests, what_cudnn_refuses_at_a_launch_own_kernels_do);
-    suite_add_tcase(suite, tests);
-    return test_suite_run(suite);
+    return test_suite_run("pooling of device cuda on the fake");
 }

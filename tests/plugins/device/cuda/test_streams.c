@@ -62,7 +62,7 @@ static int32_t run_kernel(struct ls_device *device, void *to, const void *from, 
 
 // ---- Several GPUs ----
 
-START_TEST(a_gpu_that_cannot_be_reached_is_named)
+TEST(a_gpu_that_cannot_be_reached_is_named)
 {
     setenv("CUDA_FAKE_DEVICES", "2", 1);
     setenv("CUDA_FAKE_NO_PEERS", "1", 1);
@@ -74,9 +74,8 @@ START_TEST(a_gpu_that_cannot_be_reached_is_named)
     ls_device_close(second);
     ls_device_close(third);
 }
-END_TEST
 
-START_TEST(peer_access_is_opened_once_for_all)
+TEST(peer_access_is_opened_once_for_all)
 {
     setenv("CUDA_FAKE_DEVICES", "2", 1);
     struct ls_device *first = opened(0), *second = opened(1), *third = opened(0);
@@ -87,7 +86,6 @@ START_TEST(peer_access_is_opened_once_for_all)
     ls_device_close(second);
     ls_device_close(third);
 }
-END_TEST
 
 // Ends the process (fake.h).
 START_TEST(memory_of_a_gpu_that_was_not_opened_to_is_never_touched)
@@ -100,7 +98,7 @@ START_TEST(memory_of_a_gpu_that_was_not_opened_to_is_never_touched)
 }
 END_TEST
 
-START_TEST(a_later_copy_wants_memory_of_the_device)
+TEST(a_later_copy_wants_memory_of_the_device)
 {
     struct ls_device *device = opened(0);
     char bytes[64] = "";
@@ -111,7 +109,6 @@ START_TEST(a_later_copy_wants_memory_of_the_device)
     assert_says("of the table of staging");
     ls_device_close(device);
 }
-END_TEST
 
 // Two threads, each with a GPU, add the other's memory to their own, round after round: only events keep the order.
 enum { ROUNDS = 40, NUMBERS = 8 };
@@ -156,7 +153,7 @@ static void *add_the_other(void *argument)
     return NULL;
 }
 
-START_TEST(events_keep_the_order_of_two_threads_with_a_gpu_each)
+TEST(events_keep_the_order_of_two_threads_with_a_gpu_each)
 {
     struct partner partners[2];
     double values[NUMBERS];
@@ -192,11 +189,10 @@ START_TEST(events_keep_the_order_of_two_threads_with_a_gpu_each)
     }
     pthread_barrier_destroy(&both);
 }
-END_TEST
 
 // ---- What goes wrong ----
 
-START_TEST(an_event_tells_that_work_has_failed)
+TEST(an_event_tells_that_work_has_failed)
 {
     setenv("CUDA_FAKE_FAIL", "0", 1);
     struct ls_device *device = opened(0);
@@ -214,7 +210,6 @@ START_TEST(an_event_tells_that_work_has_failed)
     ops->streams->close(device, stream);
     ls_device_close(device);
 }
-END_TEST
 
 static const char *short_deadline(const struct ls_host *of, const char *name)
 {
@@ -223,7 +218,7 @@ static const char *short_deadline(const struct ls_host *of, const char *name)
 }
 
 // The own stream waits for a stream whose work never ends: nothing of both is freed.
-START_TEST(who_waits_for_work_that_never_ends_meets_the_deadline)
+TEST(who_waits_for_work_that_never_ends_meets_the_deadline)
 {
     setenv("CUDA_FAKE_HANG", "0", 1);
     host.host.option = short_deadline;
@@ -249,9 +244,8 @@ START_TEST(who_waits_for_work_that_never_ends_meets_the_deadline)
     ck_assert_uint_eq(before.blocks, after.blocks);
     ck_assert_uint_eq(before.streams, after.streams);
 }
-END_TEST
 
-START_TEST(urgent_streams_go_before_the_others)
+TEST(urgent_streams_go_before_the_others)
 {
     struct ls_native_stream own = {.struct_size = sizeof(own)}, beside = own, first = own;
     struct ls_device *device = opened(0);
@@ -266,10 +260,9 @@ START_TEST(urgent_streams_go_before_the_others)
     ops->streams->close(device, urgent);
     ls_device_close(device);
 }
-END_TEST
 
 // A wait that was put on a stream outlives the event and the stream that it is for.
-START_TEST(events_and_streams_are_closed_while_others_wait_for_them)
+TEST(events_and_streams_are_closed_while_others_wait_for_them)
 {
     struct ls_device *device = opened(0);
     void *memory = (void *)ops->memory->allocate(device, 64);
@@ -287,7 +280,6 @@ START_TEST(events_and_streams_are_closed_while_others_wait_for_them)
     ops->memory->release(device, memory);
     ls_device_close(device);
 }
-END_TEST
 
 // ---- Recordings ----
 
@@ -300,7 +292,7 @@ static int32_t end_of(struct ls_device *device)
     return status;
 }
 
-START_TEST(a_stream_that_does_not_come_back_spoils_a_recording)
+TEST(a_stream_that_does_not_come_back_spoils_a_recording)
 {
     struct ls_device *device = opened(0);
     struct ls_event *event = event_of(device);
@@ -317,9 +309,8 @@ START_TEST(a_stream_that_does_not_come_back_spoils_a_recording)
     ops->streams->event_close(device, event);
     ls_device_close(device);
 }
-END_TEST
 
-START_TEST(an_event_of_outside_spoils_a_recording)
+TEST(an_event_of_outside_spoils_a_recording)
 {
     struct ls_device *device = opened(0);
     struct ls_event *event = event_of(device);
@@ -338,7 +329,6 @@ START_TEST(an_event_of_outside_spoils_a_recording)
     ops->streams->event_close(device, event);
     ls_device_close(device);
 }
-END_TEST
 
 static void *close_device(void *device)
 {
@@ -359,7 +349,7 @@ static void run_beside(void *(*what)(void *), struct ls_device *device)
 }
 
 // As a device is closed, NVIDIA's libraries wait for the GPU; an allocation waits for nothing.
-START_TEST(another_thread_that_waits_for_the_gpu_spoils_a_recording)
+TEST(another_thread_that_waits_for_the_gpu_spoils_a_recording)
 {
     setenv("CUDA_FAKE_DEVICES", "2", 1);
     struct ls_device *device = opened(0), *beside = opened(0), *elsewhere = opened(1);
@@ -381,7 +371,6 @@ START_TEST(another_thread_that_waits_for_the_gpu_spoils_a_recording)
     ops->memory->release(device, memory);
     ls_device_close(device);
 }
-END_TEST
 
 // ---- Random orders of the fake itself ----
 
@@ -410,7 +399,7 @@ static void wait_for(struct CUstream_st *stream)
 }
 
 // Two streams, the second of which waits for the first piece of the first: of a, b, c and d, c runs after a, and d after c.
-START_TEST(random_streams_keep_to_events_and_to_nothing_else)
+TEST(random_streams_keep_to_events_and_to_nothing_else)
 {
     int first = 0, between = 0, last = 0; // where b was
     setenv("CUDA_FAKE_STREAMS", "random:5", 1);
@@ -439,10 +428,9 @@ START_TEST(random_streams_keep_to_events_and_to_nothing_else)
     ck_assert_int_eq(first + between + last, 60);
     ck_assert(first && between && last);
 }
-END_TEST
 
 // A recording of a and b beside each other.
-START_TEST(random_replays_change_their_order)
+TEST(random_replays_change_their_order)
 {
     struct CUstream_st *one, *other;
     struct CUevent_st *fork, *join;
@@ -480,9 +468,8 @@ START_TEST(random_replays_change_their_order)
     ck_assert_int_eq(forward + backward, 30);
     ck_assert(forward && backward);
 }
-END_TEST
 
-START_TEST(a_device_is_closed_while_it_records)
+TEST(a_device_is_closed_while_it_records)
 {
     struct ls_device *device = opened(0);
     void *memory = (void *)ops->memory->allocate(device, 64);
@@ -493,7 +480,6 @@ START_TEST(a_device_is_closed_while_it_records)
     double_count(&counts);
     ck_assert_uint_eq(counts.graphs + counts.streams + counts.blocks + counts.pinned, 0);
 }
-END_TEST
 
 // ---- Memory ----
 
@@ -510,7 +496,7 @@ static void ask_use(const struct ls_device *device)
 }
 
 // Frees in another order than it allocated, again and again: no byte more is taken, and at the end all is one piece.
-START_TEST(a_run_holds_as_much_of_a_gpu_after_a_hundred_rounds_as_after_one)
+TEST(a_run_holds_as_much_of_a_gpu_after_a_hundred_rounds_as_after_one)
 {
     enum { COUNT = 20 };
     struct ls_device *device = opened(0);
@@ -535,9 +521,8 @@ START_TEST(a_run_holds_as_much_of_a_gpu_after_a_hundred_rounds_as_after_one)
     ops->memory->release(device, all);
     ls_device_close(device);
 }
-END_TEST
 
-START_TEST(what_is_larger_than_a_chunk_gets_one_of_its_own)
+TEST(what_is_larger_than_a_chunk_gets_one_of_its_own)
 {
     struct ls_device *device = opened(0);
     void *small = (void *)ops->memory->allocate(device, 100),
@@ -549,10 +534,9 @@ START_TEST(what_is_larger_than_a_chunk_gets_one_of_its_own)
     ops->memory->release(device, large);
     ls_device_close(device);
 }
-END_TEST
 
 // Where the GPU is full, what lies empty is given back to it.
-START_TEST(empty_chunks_are_used_before_memory_is_said_to_be_out)
+TEST(empty_chunks_are_used_before_memory_is_said_to_be_out)
 {
     setenv("CUDA_FAKE_MEMORY", "20000000", 1);
     struct ls_device *device = opened(0);
@@ -566,9 +550,8 @@ START_TEST(empty_chunks_are_used_before_memory_is_said_to_be_out)
     ops->memory->release(device, memory);
     ls_device_close(device);
 }
-END_TEST
 
-START_TEST(closing_gives_everything_back)
+TEST(closing_gives_everything_back)
 {
     struct ls_device *device = opened(0);
     struct ls_event *event = event_of(device);
@@ -590,7 +573,6 @@ START_TEST(closing_gives_everything_back)
     ck_assert_uint_eq(counts.blocks + counts.pinned + counts.streams + counts.events, 0);
     ck_assert_uint_eq(counts.handles + counts.graphs, 0);
 }
-END_TEST
 
 static void reset(void)
 {
@@ -603,6 +585,8 @@ static void reset(void)
     test_host_init(&host, plugin);
 }
 
+TEST_FIXTURE(reset, NULL);
+
 int main(void)
 {
     printf("on the fake of CUDA: NOT A GPU\n");
@@ -610,30 +594,7 @@ int main(void)
     if (!plugin)
         return 1; // it says why; the fake is built wherever the tests are
     ops = plugin->interface;
-    Suite *suite = suite_create("streams of device cuda on the fake");
-    TCase *tests = tcase_create("streams");
-    tcase_add_checked_fixture(tests, reset, NULL);
-    tcase_set_timeout(tests, 60);
-    tcase_add_test(tests, a_gpu_that_cannot_be_reached_is_named);
-    tcase_add_test(tests, peer_access_is_opened_once_for_all);
-    tcase_add_test_raise_signal(tests, memory_of_a_gpu_that_was_not_opened_to_is_never_touched,
-                                SIGABRT);
-    tcase_add_test(tests, a_later_copy_wants_memory_of_the_device);
-    tcase_add_test(tests, events_keep_the_order_of_two_threads_with_a_gpu_each);
-    tcase_add_test(tests, an_event_tells_that_work_has_failed);
-    tcase_add_test(tests, who_waits_for_work_that_never_ends_meets_the_deadline);
-    tcase_add_test(tests, urgent_streams_go_before_the_others);
-    tcase_add_test(tests, events_and_streams_are_closed_while_others_wait_for_them);
-    tcase_add_test(tests, a_stream_that_does_not_come_back_spoils_a_recording);
-    tcase_add_test(tests, an_event_of_outside_spoils_a_recording);
-    tcase_add_test(tests, another_thread_that_waits_for_the_gpu_spoils_a_recording);
-    tcase_add_test(tests, random_streams_keep_to_events_and_to_nothing_else);
-    tcase_add_test(tests, random_replays_change_their_order);
-    tcase_add_test(tests, a_device_is_closed_while_it_records);
-    tcase_add_test(tests, a_run_holds_as_much_of_a_gpu_after_a_hundred_rounds_as_after_one);
-    tcase_add_test(tests, what_is_larger_than_a_chunk_gets_one_of_its_own);
-    tcase_add_test(tests, empty_chunks_are_used_before_memory_is_said_to_be_out);
-    tcase_add_test(tests, closing_gives_everything_back);
-    suite_add_tcase(suite, tests);
-    return test_suite_run(suite);
+    tcase_add_test_raise_signal(test_registered(),
+                                memory_of_a_gpu_that_was_not_opened_to_is_never_touched, SIGABRT);
+    return test_suite_run("streams of device cuda on the fake");
 }

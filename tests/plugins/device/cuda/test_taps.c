@@ -67,7 +67,7 @@ static struct ls_kernel_answer prepared(const struct convolution *c, uint32_t op
     return answer;
 }
 
-START_TEST(own_kernels_do_what_has_few_taps_but_no_gradient_of_x)
+TEST(own_kernels_do_what_has_few_taps_but_no_gradient_of_x)
 {
     static const uint32_t types[] = {LS_F32, LS_BF16, LS_F16};
     for (size_t i = 0; i < CONVOLUTIONS; i++)
@@ -85,9 +85,8 @@ START_TEST(own_kernels_do_what_has_few_taps_but_no_gradient_of_x)
             ck_assert_uint_eq(forward.slow + weights.slow, 0);
         }
 }
-END_TEST
 
-START_TEST(they_need_no_copies_of_halves_for_a_gradient_in_float32)
+TEST(they_need_no_copies_of_halves_for_a_gradient_in_float32)
 {
     const uint64_t dy = (uint64_t)BATCH * 26 * 26 * FILTERS * sizeof(uint16_t);
     for (uint32_t dtype = LS_F32; dtype; dtype = dtype == LS_F32 ? LS_BF16 : 0) {
@@ -97,7 +96,6 @@ START_TEST(they_need_no_copies_of_halves_for_a_gradient_in_float32)
         ck_assert_uint_lt(answer.scratch_bytes, dy / 2);
     }
 }
-END_TEST
 
 static void open_device(void)
 {
@@ -112,6 +110,8 @@ static void close_device(void)
     ops->close(device);
 }
 
+TEST_FIXTURE(open_device, close_device);
+
 int main(void)
 {
     printf("on the fake of CUDA: NOT A GPU\n");
@@ -119,12 +119,5 @@ int main(void)
     if (!plugin)
         return 1; // it says why; the fake is built wherever the tests are
     ops = plugin->interface;
-    Suite *suite = suite_create("convolutions of device cuda on the fake");
-    TCase *tests = tcase_create("convolutions");
-    tcase_add_checked_fixture(tests, open_device, close_device);
-    tcase_set_timeout(tests, 60);
-    tcase_add_test(tests, own_kernels_do_what_has_few_taps_but_no_gradient_of_x);
-    tcase_add_test(tests, they_need_no_copies_of_halves_for_a_gradient_in_float32);
-    suite_add_tcase(suite, tests);
-    return test_suite_run(suite);
+    return test_suite_run("convolutions of device cuda on the fake");
 }

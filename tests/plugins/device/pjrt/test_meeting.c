@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Threads that meet: the last one acts for all, nobody waits beyond a deadline or an abort.
 #include "plugins/device/pjrt/meeting.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -70,7 +71,7 @@ static void join(struct member *members, uint32_t count)
         ck_assert_int_eq(pthread_join(members[i].thread, NULL), 0);
 }
 
-START_TEST(the_last_one_acts_for_all_again_and_again)
+TEST(the_last_one_acts_for_all_again_and_again)
 {
     struct pjrt_meeting meeting;
     struct member members[MEMBERS];
@@ -83,9 +84,8 @@ START_TEST(the_last_one_acts_for_all_again_and_again)
     ck_assert_int_eq(acts, ROUNDS);
     pjrt_meeting_finish(&meeting);
 }
-END_TEST
 
-START_TEST(all_get_what_the_act_returns)
+TEST(all_get_what_the_act_returns)
 {
     struct pjrt_meeting meeting;
     struct member members[MEMBERS];
@@ -96,9 +96,8 @@ START_TEST(all_get_what_the_act_returns)
         ck_assert_int_eq(members[i].status, LS_UNSUPPORTED);
     pjrt_meeting_finish(&meeting);
 }
-END_TEST
 
-START_TEST(who_waits_too_long_is_told_and_the_others_are_woken)
+TEST(who_waits_too_long_is_told_and_the_others_are_woken)
 {
     struct pjrt_meeting meeting;
     struct member members[MEMBERS];
@@ -120,9 +119,8 @@ START_TEST(who_waits_too_long_is_told_and_the_others_are_woken)
     ck_assert_int_eq(members[3].status, LS_ABORTED);
     pjrt_meeting_finish(&meeting);
 }
-END_TEST
 
-START_TEST(an_abort_wakes_all_now_and_later)
+TEST(an_abort_wakes_all_now_and_later)
 {
     struct pjrt_meeting meeting;
     struct member members[MEMBERS];
@@ -137,22 +135,4 @@ START_TEST(an_abort_wakes_all_now_and_later)
     for (int i = 0; i < MEMBERS; i++)
         ck_assert_int_eq(members[i].status, LS_ABORTED);
     pjrt_meeting_finish(&meeting);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("meetings");
-    TCase *cases = tcase_create("threads");
-    tcase_set_timeout(cases, 60);
-    tcase_add_test(cases, the_last_one_acts_for_all_again_and_again);
-    tcase_add_test(cases, all_get_what_the_act_returns);
-    tcase_add_test(cases, who_waits_too_long_is_told_and_the_others_are_woken);
-    tcase_add_test(cases, an_abort_wakes_all_now_and_later);
-    suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }

@@ -126,16 +126,4 @@ static inline void assert_values(const float *got, const float *wanted, size_t c
                       "element %zu: got %.9g, expected %.9g", i, (double)got[i], (double)wanted[i]);
 }
 
-static inline int run_tests(const char *name, void (*add)(TCase *tests))
-{
-    if (!operation_device())
-        return TEST_SKIPPED;
-    Suite *suite = suite_create(name);
-    TCase *tests = tcase_create(name);
-    tcase_set_timeout(tests, 60);
-    add(tests);
-    suite_add_tcase(suite, tests);
-    return test_suite_run(suite);
-}
-
 #endif

@@ -97,7 +97,7 @@ static const struct {
     {{3, 1, 1, 5, 2, 1, 1}, {3, 3}, {0, 0, 0, 0}, {1, 1}, 1},
 };
 
-START_TEST(convolution_gradients_are_differences)
+TABLE_TEST(convolution_gradients_are_differences, convolutions)
 {
     const int64_t *d = convolutions[_i].dims;
     struct operation o = {.op = LS_OP_CONV2D, .inputs = 3, .outputs = 1};
@@ -120,9 +120,8 @@ START_TEST(convolution_gradients_are_differences)
     o.arguments[3] = F32(y, d[0], oh, ow, d[4]);
     check_layer(&o, LS_OP_CONV2D_BACKWARD_DATA, LS_OP_CONV2D_BACKWARD_WEIGHTS);
 }
-END_TEST
 
-START_TEST(dense_gradients_are_differences)
+TEST(dense_gradients_are_differences)
 {
     struct operation o = {.op = LS_OP_DENSE,
                           .inputs = 3,
@@ -134,7 +133,6 @@ START_TEST(dense_gradients_are_differences)
     o.arguments[3] = F32(y, 3, 2, 5);
     check_layer(&o, LS_OP_DENSE_BACKWARD_DATA, LS_OP_DENSE_BACKWARD_WEIGHTS);
 }
-END_TEST
 
 // ---- Pooling ----
 
@@ -155,7 +153,7 @@ static struct operation pooling(uint32_t op, const struct ls_op_attributes *a)
                               .arguments = {F32(x, 2, 6, 7, 3), F32(y, 2, oh, ow, 3)}};
 }
 
-START_TEST(max_pooling_gradients_are_differences)
+LOOP_TEST(max_pooling_gradients_are_differences, 0, 3)
 {
     struct operation o = pooling(LS_OP_MAX_POOL2D, &windows[_i]);
     draw_all();
@@ -174,9 +172,8 @@ START_TEST(max_pooling_gradients_are_differences)
     operation_run(&backward);
     assert_gradient(&o, 0, r, dx, curved_step, curved_tolerance);
 }
-END_TEST
 
-START_TEST(average_pooling_gradients_are_differences)
+LOOP_TEST(average_pooling_gradients_are_differences, 0, 3)
 {
     struct operation o = pooling(LS_OP_AVERAGE_POOL2D, &windows[_i]);
     draw_all();
@@ -191,11 +188,10 @@ START_TEST(average_pooling_gradients_are_differences)
     operation_run(&backward);
     assert_gradient(&o, 0, r, dx, linear_step, linear_tolerance);
 }
-END_TEST
 
 // ---- Element-wise ----
 
-START_TEST(activation_gradients_are_differences)
+LOOP_TEST(activation_gradients_are_differences, 0, LS_ACTIVATION_COUNT)
 {
     struct operation o = {.op = LS_OP_ACTIVATION,
                           .attributes = {.activation = (uint32_t)_i, .activation_alpha = 0.3f},
@@ -214,10 +210,9 @@ START_TEST(activation_gradients_are_differences)
     operation_run(&backward);
     assert_gradient(&o, 0, r, dx, curved_step, curved_tolerance);
 }
-END_TEST
 
 // Scale, and square root from the offset on, with their own coefficients.
-START_TEST(function_gradients_are_differences)
+LOOP_TEST(function_gradients_are_differences, 0, LS_FUNCTION_COUNT)
 {
     const bool root = _i == LS_SQUARE_ROOT, logarithm = _i == LS_LOGARITHM;
     struct operation o = {
@@ -239,12 +234,11 @@ START_TEST(function_gradients_are_differences)
     operation_run(&backward);
     assert_gradient(&o, 0, r, dx, curved_step, curved_tolerance);
 }
-END_TEST
 
 // ---- Pairs and reductions ----
 
 // a (2,3,1,4) and b (3,5,1): each is repeated where the other is not.
-START_TEST(pair_gradients_are_differences)
+LOOP_TEST(pair_gradients_are_differences, 0, LS_PAIR_COUNT)
 {
     struct operation o = {
         .op = LS_OP_PAIR,
@@ -271,9 +265,8 @@ START_TEST(pair_gradients_are_differences)
         assert_gradient(&o, i, r, dx, curved_step, 5e-4);
     }
 }
-END_TEST
 
-START_TEST(reduction_gradients_are_differences)
+LOOP_TEST(reduction_gradients_are_differences, 0, LS_REDUCE_COUNT)
 {
     struct operation o = {.op = LS_OP_REDUCE,
                           .attributes = {.function = (uint32_t)_i, .axes = {0, 1, 0, 1}},
@@ -293,7 +286,6 @@ START_TEST(reduction_gradients_are_differences)
     operation_run(&backward);
     assert_gradient(&o, 0, r, dx, curved_step, curved_tolerance);
 }
-END_TEST
 
 // ---- What moves elements ----
 
@@ -310,7 +302,7 @@ static void check_linear(struct operation *o, uint32_t op)
     assert_gradient(o, 0, r, dx, linear_step, linear_tolerance);
 }
 
-START_TEST(gradients_of_what_moves_elements_are_differences)
+TEST(gradients_of_what_moves_elements_are_differences)
 {
     struct operation o = {.op = LS_OP_SLICE,
                           .attributes = {.axes = {0, 1, 2}},
@@ -337,9 +329,8 @@ START_TEST(gradients_of_what_moves_elements_are_differences)
         check_linear(&o, LS_OP_UPSAMPLE2D_BACKWARD);
     }
 }
-END_TEST
 
-START_TEST(concatenation_gradients_are_differences)
+TEST(concatenation_gradients_are_differences)
 {
     struct operation o = {
         .op = LS_OP_CONCATENATE,
@@ -359,9 +350,8 @@ START_TEST(concatenation_gradients_are_differences)
     assert_gradient(&o, 1, r, dw, linear_step, linear_tolerance);
     assert_gradient(&o, 2, r, db, linear_step, linear_tolerance);
 }
-END_TEST
 
-START_TEST(softmax_gradients_are_differences)
+TEST(softmax_gradients_are_differences)
 {
     struct operation o = {.op = LS_OP_SOFTMAX,
                           .inputs = 1,
@@ -376,9 +366,8 @@ START_TEST(softmax_gradients_are_differences)
     operation_run(&backward);
     assert_gradient(&o, 0, r, dx, curved_step, curved_tolerance);
 }
-END_TEST
 
-START_TEST(dropout_is_its_own_backward_operation)
+TEST(dropout_is_its_own_backward_operation)
 {
     struct operation o = {.op = LS_OP_DROPOUT,
                           .attributes = {.rate = 0.4f, .key = 2},
@@ -393,13 +382,12 @@ START_TEST(dropout_is_its_own_backward_operation)
     operation_run(&backward);
     assert_gradient(&o, 0, r, dx, linear_step, linear_tolerance);
 }
-END_TEST
 
 // ---- Batch normalization ----
 
 static float mean[MAX_ELEMENTS], variance[MAX_ELEMENTS];
 
-START_TEST(batch_normalization_gradients_are_differences)
+TEST(batch_normalization_gradients_are_differences)
 {
     const struct ls_op_attributes attributes = {.epsilon = 1e-3f};
     struct operation o = {.op = LS_OP_BATCH_NORMALIZATION,
@@ -422,7 +410,6 @@ START_TEST(batch_normalization_gradients_are_differences)
     assert_gradient(&o, 1, r, dw, linear_step, linear_tolerance);
     assert_gradient(&o, 2, r, db, linear_step, linear_tolerance);
 }
-END_TEST
 
 // ---- Losses: the scalar is the first of the sums, times gradient_scale ----
 
@@ -442,7 +429,7 @@ static void check_cross_entropy(struct operation *o, double step)
     assert_gradient(o, 0, first_sum, dx, step, curved_tolerance);
 }
 
-START_TEST(cross_entropy_gradients_are_differences)
+TEST(cross_entropy_gradients_are_differences)
 {
     static float sums[4], saved[MAX_ELEMENTS];
     struct operation o = {
@@ -465,9 +452,8 @@ START_TEST(cross_entropy_gradients_are_differences)
             x[i] += 0.05f;
     check_cross_entropy(&o, 0.003);
 }
-END_TEST
 
-START_TEST(squared_error_gradients_are_differences)
+TEST(squared_error_gradients_are_differences)
 {
     static float sums[4];
     struct operation o = {.op = LS_OP_MEAN_SQUARED_ERROR,
@@ -483,7 +469,6 @@ START_TEST(squared_error_gradients_are_differences)
     assert_gradient(&o, 0, first_sum, dx, linear_step,
                     linear_tolerance); // central differences of a square are exact
 }
-END_TEST
 
 // Where the functions of LS_OP_LOSS are smooth: what predictions and targets are made of the numbers from
 // -1 to 1 that are drawn.
@@ -614,15 +599,14 @@ static void check_position_loss(size_t which)
     assert_gradient(&o, 0, r, dx, steep ? 0.003 : curved_step, curved_tolerance);
 }
 
-START_TEST(loss_gradients_are_differences)
+LOOP_TEST(loss_gradients_are_differences, 0, LOSSES)
 {
     check_position_loss((size_t)_i);
     check_loss((size_t)_i, false);
     check_loss((size_t)_i, true);
 }
-END_TEST
 
-START_TEST(every_loss_is_differentiated)
+TEST(every_loss_is_differentiated)
 {
     bool found[LS_LOSS_FUNCTION_COUNT] = {false};
     for (size_t i = 0; i < LOSSES; i++)
@@ -630,31 +614,8 @@ START_TEST(every_loss_is_differentiated)
     for (size_t i = 0; i < LS_LOSS_FUNCTION_COUNT; i++)
         ck_assert_msg(found[i], "loss function %zu", i);
 }
-END_TEST
-
-static void add_tests(TCase *tests)
-{
-    tcase_add_loop_test(tests, convolution_gradients_are_differences, 0,
-                        (int)(sizeof(convolutions) / sizeof(convolutions[0])));
-    tcase_add_test(tests, dense_gradients_are_differences);
-    tcase_add_loop_test(tests, max_pooling_gradients_are_differences, 0, 3);
-    tcase_add_loop_test(tests, average_pooling_gradients_are_differences, 0, 3);
-    tcase_add_loop_test(tests, activation_gradients_are_differences, 0, LS_ACTIVATION_COUNT);
-    tcase_add_loop_test(tests, function_gradients_are_differences, 0, LS_FUNCTION_COUNT);
-    tcase_add_test(tests, gradients_of_what_moves_elements_are_differences);
-    tcase_add_test(tests, concatenation_gradients_are_differences);
-    tcase_add_loop_test(tests, pair_gradients_are_differences, 0, LS_PAIR_COUNT);
-    tcase_add_loop_test(tests, reduction_gradients_are_differences, 0, LS_REDUCE_COUNT);
-    tcase_add_test(tests, softmax_gradients_are_differences);
-    tcase_add_test(tests, dropout_is_its_own_backward_operation);
-    tcase_add_test(tests, batch_normalization_gradients_are_differences);
-    tcase_add_test(tests, cross_entropy_gradients_are_differences);
-    tcase_add_test(tests, squared_error_gradients_are_differences);
-    tcase_add_loop_test(tests, loss_gradients_are_differences, 0, LOSSES);
-    tcase_add_test(tests, every_loss_is_differentiated);
-}
 
 int main(void)
 {
-    return run_tests("reference gradients", add_tests);
+    return operation_device() ? test_suite_run("reference gradients") : TEST_SKIPPED;
 }

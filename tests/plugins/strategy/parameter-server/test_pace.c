@@ -21,7 +21,7 @@ static void set_up(void)
     pace = (struct pace){.steps = steps, .states = states, .workers = WORKERS};
 }
 
-START_TEST(the_lead_is_over_the_slowest_that_runs)
+TEST(the_lead_is_over_the_slowest_that_runs)
 {
     ck_assert_uint_eq(pace_slowest(&pace), 0);
     steps[0] = 5, steps[1] = 3, steps[2] = 3, steps[3] = 9;
@@ -35,9 +35,8 @@ START_TEST(the_lead_is_over_the_slowest_that_runs)
     ck_assert_uint_eq(pace_lead(&pace, 3), 4);
     ck_assert_uint_eq(pace_living(&pace), 3);
 }
-END_TEST
 
-START_TEST(all_meet_when_all_that_are_left_do)
+TEST(all_meet_when_all_that_are_left_do)
 {
     ck_assert(!pace_all_meet(&pace));
     for (uint32_t i = 0; i < 3; i++) {
@@ -56,9 +55,8 @@ START_TEST(all_meet_when_all_that_are_left_do)
     }
     ck_assert_uint_eq(states[3], PACE_GONE);
 }
-END_TEST
 
-START_TEST(who_rests_is_not_waited_for_and_joins_the_slowest)
+TEST(who_rests_is_not_waited_for_and_joins_the_slowest)
 {
     steps[0] = 5, steps[1] = 2, steps[2] = 4, steps[3] = 9;
     states[1] = PACE_RESTING;
@@ -79,9 +77,8 @@ START_TEST(who_rests_is_not_waited_for_and_joins_the_slowest)
     states[3] = PACE_MEETING;
     ck_assert(pace_all_meet(&pace));
 }
-END_TEST
 
-START_TEST(when_all_are_gone_nobody_meets)
+TEST(when_all_are_gone_nobody_meets)
 {
     for (uint32_t i = 0; i < WORKERS; i++)
         states[i] = PACE_GONE;
@@ -89,9 +86,8 @@ START_TEST(when_all_are_gone_nobody_meets)
     ck_assert_uint_eq(pace_slowest(&pace), PACE_NOBODY);
     ck_assert(!pace_all_meet(&pace));
 }
-END_TEST
 
-START_TEST(a_distribution_has_mean_maximum_and_histogram)
+TEST(a_distribution_has_mean_maximum_and_histogram)
 {
     struct distribution one = {0}, two = {0};
     ck_assert_double_eq(distribution_mean(&one), 0.0);
@@ -110,9 +106,8 @@ START_TEST(a_distribution_has_mean_maximum_and_histogram)
     ck_assert_uint_eq(one.bins[2], 2);
     ck_assert_uint_eq(one.bins[3], 0);
 }
-END_TEST
 
-START_TEST(what_is_beyond_the_histogram_is_in_its_last_bin)
+TEST(what_is_beyond_the_histogram_is_in_its_last_bin)
 {
     struct distribution distribution = {0};
     distribution_add(&distribution, DISTRIBUTION_BINS - 1);
@@ -122,19 +117,5 @@ START_TEST(what_is_beyond_the_histogram_is_in_its_last_bin)
     ck_assert_uint_eq(distribution.largest, 1000000);
     ck_assert_uint_eq(distribution_bins(&distribution), DISTRIBUTION_BINS);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("plugins/strategy/parameter-server/pace");
-    TCase *cases = tcase_create("all");
-    tcase_add_checked_fixture(cases, set_up, NULL);
-    tcase_add_test(cases, the_lead_is_over_the_slowest_that_runs);
-    tcase_add_test(cases, all_meet_when_all_that_are_left_do);
-    tcase_add_test(cases, who_rests_is_not_waited_for_and_joins_the_slowest);
-    tcase_add_test(cases, when_all_are_gone_nobody_meets);
-    tcase_add_test(cases, a_distribution_has_mean_maximum_and_histogram);
-    tcase_add_test(cases, what_is_beyond_the_histogram_is_in_its_last_bin);
-    suite_add_tcase(suite, cases);
-    return test_suite_run(suite);
-}
+TEST_FIXTURE(set_up, NULL);

@@ -355,7 +355,7 @@ static bool any_finishing(void)
 }
 
 // Workers and servers are killed at any moment, also while others are away.
-START_TEST(whoever_is_killed_comes_back_and_no_push_is_lost_or_counted_twice)
+LOOP_TEST(whoever_is_killed_comes_back_and_no_push_is_lost_or_counted_twice, 0, 2)
 {
     static const char *const modes[] = {"async", "bounded"};
     uint64_t state = 1234567 + (uint64_t)_i;
@@ -378,7 +378,6 @@ START_TEST(whoever_is_killed_comes_back_and_no_push_is_lost_or_counted_twice)
     ck_assert_uint_ge(kills, is_long ? 50 : 2);
     expect_success();
 }
-END_TEST
 
 // ---- Whoever does not come back ----
 
@@ -434,16 +433,11 @@ int main(int argc, char **argv)
     common = crew_memory(sizeof(*common));
     if (make_plan())
         return EXIT_FAILURE;
-    Suite *suite = suite_create("processes");
-    TCase *cases = tcase_create("processes");
-    tcase_set_timeout(cases, is_long ? 280 : 60);
-    tcase_add_loop_test(cases, whoever_is_killed_comes_back_and_no_push_is_lost_or_counted_twice, 0,
-                        2);
+    tcase_set_timeout(test_registered(), is_long ? 280 : 60);
     if (!is_long) {
-        tcase_add_loop_test(cases, all_pushes_are_applied, 0, 2);
-        tcase_add_test(cases, a_server_ends_when_all_workers_are_gone);
-        tcase_add_test(cases, a_worker_that_does_not_come_back_is_named);
+        tcase_add_loop_test(test_registered(), all_pushes_are_applied, 0, 2);
+        tcase_add_test(test_registered(), a_server_ends_when_all_workers_are_gone);
+        tcase_add_test(test_registered(), a_worker_that_does_not_come_back_is_named);
     }
-    suite_add_tcase(suite, cases);
-    return test_suite_run(suite);
+    return test_suite_run("processes");
 }

@@ -40,7 +40,7 @@ static const char *const modes[] = {"async", "bounded", "sync"};
 // ---- Values ----
 
 // Sums of whole numbers and halves are exact, so the order in which pushes are applied does not show.
-START_TEST(all_pushes_are_applied_and_all_replicas_equal)
+LOOP_TEST(all_pushes_are_applied_and_all_replicas_equal, 0, 3)
 {
     static const char *const servers[] = {"1", "2", "3", "4"};
     static const char *const shards[] = {"1", "256", "100000"};
@@ -60,9 +60,8 @@ START_TEST(all_pushes_are_applied_and_all_replicas_equal)
             fake_finish(&fake);
         }
 }
-END_TEST
 
-START_TEST(memory_that_cannot_be_reached_is_copied)
+LOOP_TEST(memory_that_cannot_be_reached_is_copied, 0, 3)
 {
     start(2, 5, 100, 2);
     fake.core.own_memory = true;
@@ -76,10 +75,9 @@ START_TEST(memory_that_cannot_be_reached_is_copied)
     ck_assert_uint_gt(fake.core.replica[1].changes, 0);
     fake_finish(&fake);
 }
-END_TEST
 
 // More messages between two endpoints than a transport has under way at a time.
-START_TEST(a_model_of_very_many_variables)
+LOOP_TEST(a_model_of_very_many_variables, 0, 3)
 {
     start(2, 700, 3, 350);
     fake_option(&fake, "mode", modes[_i]);
@@ -88,9 +86,8 @@ START_TEST(a_model_of_very_many_variables)
     expect_values(3.0f * 3.0f);
     fake_finish(&fake);
 }
-END_TEST
 
-START_TEST(sync_decides_on_the_sums_of_all_replicas)
+TEST(sync_decides_on_the_sums_of_all_replicas)
 {
     start(3, 4, 20, 2);
     fake_option(&fake, "mode", "sync");
@@ -104,9 +101,8 @@ START_TEST(sync_decides_on_the_sums_of_all_replicas)
     }
     fake_finish(&fake);
 }
-END_TEST
 
-START_TEST(a_worker_of_its_own_pace_decides_on_its_own_sums)
+TEST(a_worker_of_its_own_pace_decides_on_its_own_sums)
 {
     start(2, 4, 20, 2);
     open_and_place();
@@ -118,9 +114,8 @@ START_TEST(a_worker_of_its_own_pace_decides_on_its_own_sums)
     ck_assert_int_eq(fake_meet(&fake), LS_OK);
     fake_finish(&fake);
 }
-END_TEST
 
-START_TEST(a_loss_that_is_not_finite_is_not_pushed)
+TEST(a_loss_that_is_not_finite_is_not_pushed)
 {
     start(2, 4, 20, 2);
     open_and_place();
@@ -130,9 +125,8 @@ START_TEST(a_loss_that_is_not_finite_is_not_pushed)
     expect_values(0.0f);
     fake_finish(&fake);
 }
-END_TEST
 
-START_TEST(a_loss_that_is_not_finite_updates_nothing_in_sync)
+TEST(a_loss_that_is_not_finite_updates_nothing_in_sync)
 {
     start(1, 4, 20, 2);
     fake_option(&fake, "mode", "sync");
@@ -142,9 +136,8 @@ START_TEST(a_loss_that_is_not_finite_updates_nothing_in_sync)
     expect_values(0.0f);
     fake_finish(&fake);
 }
-END_TEST
 
-START_TEST(a_share_without_examples_pushes_nothing)
+LOOP_TEST(a_share_without_examples_pushes_nothing, 0, 2)
 {
     start(2, 4, 20, 2);
     fake_option(&fake, "mode", modes[_i]);
@@ -156,11 +149,10 @@ START_TEST(a_share_without_examples_pushes_nothing)
     ck_assert_double_eq(fake_number(&fake, "staleness.pushes"), 0.0);
     fake_finish(&fake);
 }
-END_TEST
 
 // ---- Who waits ----
 
-START_TEST(what_has_not_changed_is_not_sent_again)
+TEST(what_has_not_changed_is_not_sent_again)
 {
     start(2, 4, 20, 2);
     open_and_place();
@@ -176,9 +168,8 @@ START_TEST(what_has_not_changed_is_not_sent_again)
     ck_assert_uint_eq(fake.core.replica[0].changes, 2);
     fake_finish(&fake);
 }
-END_TEST
 
-START_TEST(updates_of_others_between_pull_and_push_are_counted)
+TEST(updates_of_others_between_pull_and_push_are_counted)
 {
     start(2, 4, 20, 4);
     open_and_place();
@@ -206,7 +197,6 @@ START_TEST(updates_of_others_between_pull_and_push_are_counted)
     ck_assert_double_eq(fake_number(&fake, "staleness.waits"), 0);
     fake_finish(&fake);
 }
-END_TEST
 
 struct runner {
     pthread_t thread;
@@ -231,7 +221,7 @@ static void nap(long milliseconds)
 }
 
 // Worker 0 wants eight steps. Worker 1 lets it make one more with each of its own.
-START_TEST(nobody_gets_further_ahead_than_the_bound)
+LOOP_TEST(nobody_gets_further_ahead_than_the_bound, 0, 4)
 {
     const uint32_t bound = (uint32_t)_i;
     char text[16];
@@ -264,7 +254,6 @@ START_TEST(nobody_gets_further_ahead_than_the_bound)
     ck_assert_double_gt(fake_number(&fake, "staleness.waits_seconds"), 0);
     fake_finish(&fake);
 }
-END_TEST
 
 static void *meet_alone(void *argument)
 {
@@ -272,7 +261,7 @@ static void *meet_alone(void *argument)
     return NULL;
 }
 
-START_TEST(who_waits_in_a_meeting_holds_nobody_up)
+TEST(who_waits_in_a_meeting_holds_nobody_up)
 {
     pthread_t thread;
     int32_t met = LS_FAILED;
@@ -296,10 +285,9 @@ START_TEST(who_waits_in_a_meeting_holds_nobody_up)
     ck_assert_double_le(fake_number(&fake, "staleness.lead.max"), 1);
     fake_finish(&fake);
 }
-END_TEST
 
 // Until it makes a step again.
-START_TEST(who_rests_holds_nobody_up)
+LOOP_TEST(who_rests_holds_nobody_up, 0, 2)
 {
     start(2, 4, 20, 2);
     fake_option(&fake, "mode", modes[_i]);
@@ -319,9 +307,8 @@ START_TEST(who_rests_holds_nobody_up)
         ck_assert_double_eq(fake_number(&fake, "staleness.lead.max"), 0);
     fake_finish(&fake);
 }
-END_TEST
 
-START_TEST(the_late_one_is_named_after_the_deadline)
+LOOP_TEST(the_late_one_is_named_after_the_deadline, 0, 3)
 {
     start(2, 4, 20, 2);
     fake_option(&fake, "mode", modes[_i]);
@@ -342,11 +329,10 @@ START_TEST(the_late_one_is_named_after_the_deadline)
     ck_assert_msg(strstr(fake.host.message, " s for worker 1") != NULL, "%s", fake.host.message);
     fake_finish(&fake);
 }
-END_TEST
 
 // ---- Losses and ends ----
 
-START_TEST(a_worker_that_is_lost_is_not_waited_for)
+LOOP_TEST(a_worker_that_is_lost_is_not_waited_for, 0, 2)
 {
     start(3, 6, 40, 2);
     fake_option(&fake, "mode", modes[_i]);
@@ -371,10 +357,9 @@ START_TEST(a_worker_that_is_lost_is_not_waited_for)
     ck_assert_double_eq(fake_number(&fake, "staleness.pushes"), 13 * 6 + 2);
     fake_finish(&fake);
 }
-END_TEST
 
 // Its transport fails in the middle of anything: at its next call.
-START_TEST(a_worker_whose_transport_fails_is_not_waited_for)
+LOOP_TEST(a_worker_whose_transport_fails_is_not_waited_for, 0, 4)
 {
     start(2, 6, 40, 2);
     fake_option(&fake, "mode", modes[_i / 2]);
@@ -397,9 +382,8 @@ START_TEST(a_worker_whose_transport_fails_is_not_waited_for)
     ck_assert_double_le(fake_number(&fake, "staleness.pushes"), 7 * 6);
     fake_finish(&fake);
 }
-END_TEST
 
-START_TEST(a_request_that_a_server_does_not_know_ends_the_run)
+LOOP_TEST(a_request_that_a_server_does_not_know_ends_the_run, 0, 6)
 {
     static const uint32_t kinds[] = {9, 77};
     start(2, 4, 20, 2);
@@ -415,9 +399,8 @@ START_TEST(a_request_that_a_server_does_not_know_ends_the_run)
     ck_assert_msg(strstr(fake.host.message, expected) != NULL, "%s", fake.host.message);
     fake_finish(&fake);
 }
-END_TEST
 
-START_TEST(sync_does_not_survive_a_loss)
+TEST(sync_does_not_survive_a_loss)
 {
     struct ls_strategy_traits traits;
     start(2, 4, 20, 2);
@@ -429,7 +412,6 @@ START_TEST(sync_does_not_survive_a_loss)
     ck_assert_uint_eq(traits.equality, LS_EQUAL_EVERY_STEP);
     fake_finish(&fake);
 }
-END_TEST
 
 static void *abort_soon(void *argument)
 {
@@ -439,7 +421,7 @@ static void *abort_soon(void *argument)
     return NULL;
 }
 
-START_TEST(an_abort_ends_all_waits_quietly)
+LOOP_TEST(an_abort_ends_all_waits_quietly, 0, 3)
 {
     pthread_t thread;
     start(2, 4, 20, 2);
@@ -457,9 +439,8 @@ START_TEST(an_abort_ends_all_waits_quietly)
     ck_assert_str_eq(fake.host.message, "");
     fake_finish(&fake);
 }
-END_TEST
 
-START_TEST(the_report_says_what_each_server_has)
+TEST(the_report_says_what_each_server_has)
 {
     start(2, 4, 32, 2);
     fake_option(&fake, "servers", "3");
@@ -485,11 +466,10 @@ START_TEST(the_report_says_what_each_server_has)
     ck_assert_double_gt(sums[3], 2 * 4 * 32 * sizeof(float));
     fake_finish(&fake);
 }
-END_TEST
 
 // ---- Refusals ----
 
-START_TEST(bad_options_are_refused_before_anything_starts)
+TEST(bad_options_are_refused_before_anything_starts)
 {
     static const struct {
         const char *options[2][2];
@@ -521,9 +501,8 @@ START_TEST(bad_options_are_refused_before_anything_starts)
         fake_finish(&fake);
     }
 }
-END_TEST
 
-START_TEST(more_servers_fit_when_shards_are_smaller)
+TEST(more_servers_fit_when_shards_are_smaller)
 {
     start(1, 1, 64, 1);
     fake_option(&fake, "servers", "4");
@@ -536,9 +515,8 @@ START_TEST(more_servers_fit_when_shards_are_smaller)
     expect_values(2.0f);
     fake_finish(&fake);
 }
-END_TEST
 
-START_TEST(memory_that_ends_anywhere_leaves_nothing_behind)
+LOOP_TEST(memory_that_ends_anywhere_leaves_nothing_behind, 0, 3)
 {
     uint32_t tries = 0;
     for (bool opened = false; !opened; tries++) {
@@ -555,9 +533,8 @@ START_TEST(memory_that_ends_anywhere_leaves_nothing_behind)
     }
     ck_assert_uint_gt(tries, 20);
 }
-END_TEST
 
-START_TEST(threads_that_do_not_start_leave_nothing_behind)
+LOOP_TEST(threads_that_do_not_start_leave_nothing_behind, 0, 3)
 {
     start(2, 4, 32, 2);
     fake_option(&fake, "servers", "3");
@@ -565,39 +542,12 @@ START_TEST(threads_that_do_not_start_leave_nothing_behind)
     ck_assert_int_eq(fake_open(&fake), LS_OUT_OF_MEMORY);
     fake_finish(&fake);
 }
-END_TEST
+
+TEST_SECONDS(120);
 
 int main(void)
 {
     if (!fake_plugins_open())
         return TEST_SKIPPED;
-    Suite *suite = suite_create("plugins/strategy/parameter-server/protocol");
-    TCase *cases = tcase_create("all");
-    tcase_set_timeout(cases, 120);
-    tcase_add_loop_test(cases, all_pushes_are_applied_and_all_replicas_equal, 0, 3);
-    tcase_add_loop_test(cases, memory_that_cannot_be_reached_is_copied, 0, 3);
-    tcase_add_loop_test(cases, a_model_of_very_many_variables, 0, 3);
-    tcase_add_test(cases, sync_decides_on_the_sums_of_all_replicas);
-    tcase_add_test(cases, a_worker_of_its_own_pace_decides_on_its_own_sums);
-    tcase_add_test(cases, a_loss_that_is_not_finite_is_not_pushed);
-    tcase_add_test(cases, a_loss_that_is_not_finite_updates_nothing_in_sync);
-    tcase_add_loop_test(cases, a_share_without_examples_pushes_nothing, 0, 2);
-    tcase_add_test(cases, what_has_not_changed_is_not_sent_again);
-    tcase_add_test(cases, updates_of_others_between_pull_and_push_are_counted);
-    tcase_add_loop_test(cases, nobody_gets_further_ahead_than_the_bound, 0, 4);
-    tcase_add_test(cases, who_waits_in_a_meeting_holds_nobody_up);
-    tcase_add_loop_test(cases, who_rests_holds_nobody_up, 0, 2);
-    tcase_add_loop_test(cases, the_late_one_is_named_after_the_deadline, 0, 3);
-    tcase_add_loop_test(cases, a_worker_that_is_lost_is_not_waited_for, 0, 2);
-    tcase_add_loop_test(cases, a_worker_whose_transport_fails_is_not_waited_for, 0, 4);
-    tcase_add_loop_test(cases, a_request_that_a_server_does_not_know_ends_the_run, 0, 6);
-    tcase_add_test(cases, sync_does_not_survive_a_loss);
-    tcase_add_loop_test(cases, an_abort_ends_all_waits_quietly, 0, 3);
-    tcase_add_test(cases, the_report_says_what_each_server_has);
-    tcase_add_test(cases, bad_options_are_refused_before_anything_starts);
-    tcase_add_test(cases, more_servers_fit_when_shards_are_smaller);
-    tcase_add_loop_test(cases, memory_that_ends_anywhere_leaves_nothing_behind, 0, 3);
-    tcase_add_loop_test(cases, threads_that_do_not_start_leave_nothing_behind, 0, 3);
-    suite_add_tcase(suite, cases);
-    return test_suite_run(suite);
+    return test_suite_run("plugins/strategy/parameter-server/protocol");
 }

@@ -89,7 +89,7 @@ static uint64_t check_shards(const struct shard_file *file)
     return all;
 }
 
-START_TEST(steps_stay_when_the_process_is_killed_at_any_moment)
+TEST(steps_stay_when_the_process_is_killed_at_any_moment)
 {
     uint64_t state = 88172645463325252ull, before = 0;
     begin();
@@ -118,9 +118,8 @@ START_TEST(steps_stay_when_the_process_is_killed_at_any_moment)
     ck_assert_uint_ge(before, KILLS); // they did something
     end();
 }
-END_TEST
 
-START_TEST(a_file_is_of_no_use_before_it_is_ready)
+TEST(a_file_is_of_no_use_before_it_is_ready)
 {
     uint64_t bytes, job;
     begin();
@@ -132,9 +131,8 @@ START_TEST(a_file_is_of_no_use_before_it_is_ready)
     ck_assert_int_eq(access(path, F_OK), -1);
     end();
 }
-END_TEST
 
-START_TEST(a_file_of_other_shards_is_refused)
+TEST(a_file_of_other_shards_is_refused)
 {
     static const uint64_t others[SHARDS] = {FLOATS * sizeof(float), 128, FLOATS * sizeof(float)};
     begin();
@@ -151,9 +149,8 @@ START_TEST(a_file_of_other_shards_is_refused)
     shard_file_close(&file, false);
     end();
 }
-END_TEST
 
-START_TEST(damaged_heads_and_cut_files_are_of_no_use)
+TEST(damaged_heads_and_cut_files_are_of_no_use)
 {
     uint64_t bytes, job;
     struct stat about;
@@ -175,9 +172,8 @@ START_TEST(damaged_heads_and_cut_files_are_of_no_use)
     }
     end();
 }
-END_TEST
 
-START_TEST(only_one_process_has_the_file)
+TEST(only_one_process_has_the_file)
 {
     begin();
     struct shard_file file = make(false), other;
@@ -186,9 +182,8 @@ START_TEST(only_one_process_has_the_file)
     shard_file_close(&file, false);
     end();
 }
-END_TEST
 
-START_TEST(links_are_not_followed)
+TEST(links_are_not_followed)
 {
     struct shard_file file;
     char target[160];
@@ -199,9 +194,8 @@ START_TEST(links_are_not_followed)
     ck_assert_int_eq(access(target, F_OK), -1);
     end();
 }
-END_TEST
 
-START_TEST(who_is_done_stays_done)
+TEST(who_is_done_stays_done)
 {
     begin();
     struct shard_file file = make(false);
@@ -213,21 +207,4 @@ START_TEST(who_is_done_stays_done)
     ck_assert(shard_file_is_done(&file, 1) && !shard_file_is_done(&file, 0));
     shard_file_close(&file, false);
     end();
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("shard_file");
-    TCase *cases = tcase_create("shard_file");
-    tcase_set_timeout(cases, 60);
-    tcase_add_test(cases, steps_stay_when_the_process_is_killed_at_any_moment);
-    tcase_add_test(cases, a_file_is_of_no_use_before_it_is_ready);
-    tcase_add_test(cases, a_file_of_other_shards_is_refused);
-    tcase_add_test(cases, damaged_heads_and_cut_files_are_of_no_use);
-    tcase_add_test(cases, only_one_process_has_the_file);
-    tcase_add_test(cases, links_are_not_followed);
-    tcase_add_test(cases, who_is_done_stays_done);
-    suite_add_tcase(suite, cases);
-    return test_suite_run(suite);
 }

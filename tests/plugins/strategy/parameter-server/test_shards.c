@@ -23,7 +23,7 @@ static void release(struct shard_plan *out)
     host.host.release(&host.host, out->shards);
 }
 
-START_TEST(parts_are_those_of_the_min_size_partitioner)
+TEST(parts_are_those_of_the_min_size_partitioner)
 {
     ck_assert_uint_eq(shard_parts(1000, 4000, 8), 1); // exactly one
     ck_assert_uint_eq(shard_parts(1000, 4001, 8), 1); // less than one
@@ -37,9 +37,8 @@ START_TEST(parts_are_those_of_the_min_size_partitioner)
     ck_assert_uint_eq(shard_parts(33, 1, 8), 3);
     ck_assert_uint_eq(shard_parts(1, 1, 1), 1);
 }
-END_TEST
 
-START_TEST(parts_follow_each_other_and_differ_by_a_grain)
+TEST(parts_follow_each_other_and_differ_by_a_grain)
 {
     static const uint64_t counts[] = {1, 15, 16, 17, 31, 97, 160, 161, 1009, 65536, 100003};
     for (size_t i = 0; i < sizeof(counts) / sizeof(*counts); i++)
@@ -60,11 +59,10 @@ START_TEST(parts_follow_each_other_and_differ_by_a_grain)
             ck_assert_uint_lt(largest - smallest, 2 * SHARD_GRAIN);
         }
 }
-END_TEST
 
 // Variables with padding between them, in three buckets; all numbers of servers, sizes of shards from one float to more
 // than there is.
-START_TEST(every_float_lies_on_one_server)
+TEST(every_float_lies_on_one_server)
 {
     static const struct range variables[] = {{0, 10},    {16, 1},     {32, 5000},  {5040, 0},
                                              {5040, 97}, {5152, 32},  {5184, 640}, {5824, 13},
@@ -108,9 +106,8 @@ START_TEST(every_float_lies_on_one_server)
             release(&out);
         }
 }
-END_TEST
 
-START_TEST(small_variables_stay_whole_and_are_spread_by_size)
+TEST(small_variables_stay_whole_and_are_spread_by_size)
 {
     static const struct range variables[] = {{0, 16}, {16, 48}, {64, 32}, {96, 64}};
     static const struct range buckets[] = {{0, 160}};
@@ -124,9 +121,8 @@ START_TEST(small_variables_stay_whole_and_are_spread_by_size)
     ck_assert_uint_eq(out.shards[0].server, 0);
     release(&out);
 }
-END_TEST
 
-START_TEST(a_variable_that_lies_in_no_bucket_whole_is_refused)
+TEST(a_variable_that_lies_in_no_bucket_whole_is_refused)
 {
     static const struct range across[] = {{0, 20}}, outside[] = {{40, 8}}, before[] = {{0, 8}};
     static const struct range buckets[] = {{8, 8}, {16, 16}};
@@ -136,9 +132,8 @@ START_TEST(a_variable_that_lies_in_no_bucket_whole_is_refused)
     ck_assert_int_eq(plan(before, 1, buckets, 2, 1, 2, &out), LS_BAD_INPUT);
     ck_assert_uint_eq(out.count, 99);
 }
-END_TEST
 
-START_TEST(the_same_call_gives_the_same_plan)
+TEST(the_same_call_gives_the_same_plan)
 {
     struct range variables[MOST];
     uint64_t at = 0;
@@ -158,7 +153,6 @@ START_TEST(the_same_call_gives_the_same_plan)
     release(&one);
     release(&two);
 }
-END_TEST
 
 static void *no_memory(const struct ls_host *own, uint64_t bytes, uint64_t alignment)
 {
@@ -166,7 +160,7 @@ static void *no_memory(const struct ls_host *own, uint64_t bytes, uint64_t align
     return NULL;
 }
 
-START_TEST(without_memory_there_is_no_plan)
+TEST(without_memory_there_is_no_plan)
 {
     static const struct range variable = {0, 8};
     struct shard_plan out = {.count = 99};
@@ -174,25 +168,10 @@ START_TEST(without_memory_there_is_no_plan)
     ck_assert_int_eq(plan(&variable, 1, &variable, 1, 1, 1, &out), LS_OUT_OF_MEMORY);
     ck_assert_uint_eq(out.count, 99);
 }
-END_TEST
 
 static void set_up(void)
 {
     test_host_init(&host, NULL);
 }
 
-int main(void)
-{
-    Suite *suite = suite_create("plugins/strategy/parameter-server/shards");
-    TCase *cases = tcase_create("all");
-    tcase_add_checked_fixture(cases, set_up, NULL);
-    tcase_add_test(cases, parts_are_those_of_the_min_size_partitioner);
-    tcase_add_test(cases, parts_follow_each_other_and_differ_by_a_grain);
-    tcase_add_test(cases, every_float_lies_on_one_server);
-    tcase_add_test(cases, small_variables_stay_whole_and_are_spread_by_size);
-    tcase_add_test(cases, a_variable_that_lies_in_no_bucket_whole_is_refused);
-    tcase_add_test(cases, the_same_call_gives_the_same_plan);
-    tcase_add_test(cases, without_memory_there_is_no_plan);
-    suite_add_tcase(suite, cases);
-    return test_suite_run(suite);
-}
+TEST_FIXTURE(set_up, NULL);

@@ -87,7 +87,7 @@ static int abort_while_read(unsigned char *memory, unsigned char *copy, long del
     return read;
 }
 
-START_TEST(a_peer_in_the_middle_of_reading_is_waited_for)
+TEST(a_peer_in_the_middle_of_reading_is_waited_for)
 {
     unsigned char *memory = malloc(COUNT), *copy = malloc(COUNT);
     int read = 0;
@@ -97,10 +97,9 @@ START_TEST(a_peer_in_the_middle_of_reading_is_waited_for)
     free(memory);
     free(copy);
 }
-END_TEST
 
 // One of three leaves: what waits for it ends, what the others send each other goes on.
-START_TEST(an_endpoint_that_is_closed_leaves_the_others_alone)
+TEST(an_endpoint_that_is_closed_leaves_the_others_alone)
 {
     const struct ls_transport_interface *interface = plugin->interface;
     struct ls_transport *endpoints[3];
@@ -138,10 +137,9 @@ START_TEST(an_endpoint_that_is_closed_leaves_the_others_alone)
     test_endpoint_close(interface, endpoints[0]);
     test_endpoint_close(interface, endpoints[1]);
 }
-END_TEST
 
 // A peer whose thread hangs in the middle of a pass is waited for until the deadline, not for ever.
-START_TEST(a_peer_that_hangs_while_it_reads_is_given_up)
+TEST(a_peer_that_hangs_while_it_reads_is_given_up)
 {
     const struct ls_transport_interface *interface = plugin->interface;
     struct ls_transport *endpoints[2];
@@ -167,19 +165,13 @@ START_TEST(a_peer_that_hangs_while_it_reads_is_given_up)
     free(shared->endpoints);
     free(shared);
 }
-END_TEST
+
+TEST_SECONDS(120);
 
 int main(void)
 {
     plugin = test_plugin_open("transport-local");
     if (!plugin)
         return TEST_SKIPPED;
-    Suite *suite = suite_create("plugins/transport/local/abort");
-    TCase *test_case = tcase_create("all");
-    tcase_set_timeout(test_case, 120);
-    tcase_add_test(test_case, a_peer_in_the_middle_of_reading_is_waited_for);
-    tcase_add_test(test_case, an_endpoint_that_is_closed_leaves_the_others_alone);
-    tcase_add_test(test_case, a_peer_that_hangs_while_it_reads_is_given_up);
-    suite_add_tcase(suite, test_case);
-    return test_suite_run(suite);
+    return test_suite_run("plugins/transport/local/abort");
 }

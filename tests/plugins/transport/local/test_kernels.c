@@ -24,7 +24,7 @@ static int is_half_nan(uint16_t half)
     return (half & 0x7fff) > 0x7c00;
 }
 
-START_TEST(halves_survive_a_product_with_one)
+TEST(halves_survive_a_product_with_one)
 {
     static uint16_t values[65536], ones[65536];
     for (uint32_t i = 0; i < 65536; i++) {
@@ -35,10 +35,9 @@ START_TEST(halves_survive_a_product_with_one)
     for (uint32_t i = 0; i < 65536; i++)
         ck_assert(is_half_nan((uint16_t)i) ? is_half_nan(values[i]) : values[i] == i);
 }
-END_TEST
 
 // The sum of two halves is exact in double; the result must be the nearest half, and even on a tie.
-START_TEST(sums_of_halves_are_rounded_to_nearest_even)
+TEST(sums_of_halves_are_rounded_to_nearest_even)
 {
     uint32_t ties = 0;
     for (uint32_t a = 0; a < 0x7c00; a += 37) {
@@ -65,9 +64,8 @@ START_TEST(sums_of_halves_are_rounded_to_nearest_even)
     }
     ck_assert_uint_gt(ties, 100);
 }
-END_TEST
 
-START_TEST(bfloat16_rounds_to_nearest_even)
+TEST(bfloat16_rounds_to_nearest_even)
 {
     // 1 + 2^-8 is a tie between 1 and 1 + 2^-7, 1 + 3 * 2^-8 one between 1 + 2^-7 and 1 + 2^-6.
     uint16_t values[] = {0x3f80, 0x3f81, 0x7f7f, 0x7f80, 0x7fc1, 0x0001};
@@ -80,9 +78,8 @@ START_TEST(bfloat16_rounds_to_nearest_even)
     ck_assert_uint_gt(values[4] & 0x7fff, 0x7f80);
     ck_assert_uint_eq(values[5], 0x0002);
 }
-END_TEST
 
-START_TEST(a_nan_on_either_side_is_minimum_and_maximum)
+TEST(a_nan_on_either_side_is_minimum_and_maximum)
 {
     for (uint32_t reduction = LS_MIN; reduction <= LS_MAX; reduction++) {
         float values[] = {NAN, 1, 2, -INFINITY};
@@ -93,9 +90,8 @@ START_TEST(a_nan_on_either_side_is_minimum_and_maximum)
         ck_assert(values[3] == (reduction == LS_MIN ? -INFINITY : INFINITY));
     }
 }
-END_TEST
 
-START_TEST(integers_wrap_around_and_divide_towards_zero)
+TEST(integers_wrap_around_and_divide_towards_zero)
 {
     int32_t ints[] = {INT32_MAX, INT32_MIN, -7};
     const int32_t other_ints[] = {1, -1, 0};
@@ -113,7 +109,6 @@ START_TEST(integers_wrap_around_and_divide_towards_zero)
     local_kernels_plain.reduce[LS_U8][LS_PRODUCT](bytes + 1, other_bytes + 1, 1);
     ck_assert(bytes[0] == 44 && bytes[1] == 16);
 }
-END_TEST
 
 #define BYTES 4104
 static unsigned char memory[3][2]
@@ -201,7 +196,7 @@ static void check_variant(const struct local_kernels *tested)
     }
 }
 
-START_TEST(every_instruction_set_gives_the_same_bits)
+TEST(every_instruction_set_gives_the_same_bits)
 {
     check_variant(&local_kernels_plain);
 #ifdef LOCAL_X86_VARIANTS
@@ -216,19 +211,5 @@ START_TEST(every_instruction_set_gives_the_same_bits)
         printf("SKIP: avx512: not on this processor\n");
 #endif
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("plugins/transport/local/kernels");
-    TCase *test_case = tcase_create("all");
-    tcase_set_timeout(test_case, 300);
-    tcase_add_test(test_case, halves_survive_a_product_with_one);
-    tcase_add_test(test_case, sums_of_halves_are_rounded_to_nearest_even);
-    tcase_add_test(test_case, bfloat16_rounds_to_nearest_even);
-    tcase_add_test(test_case, a_nan_on_either_side_is_minimum_and_maximum);
-    tcase_add_test(test_case, integers_wrap_around_and_divide_towards_zero);
-    tcase_add_test(test_case, every_instruction_set_gives_the_same_bits);
-    suite_add_tcase(suite, test_case);
-    return test_suite_run(suite);
-}
+TEST_SECONDS(300);

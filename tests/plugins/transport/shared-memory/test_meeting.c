@@ -177,14 +177,13 @@ static int meet_strangers(struct process *process, void *argument)
     return wrong || !away;
 }
 
-START_TEST(strangers_are_turned_away_and_disturb_nobody)
+TEST(strangers_are_turned_away_and_disturb_nobody)
 {
     struct parts parts;
     open_parts(&parts);
     ck_assert_uint_eq(processes_run(3, 0, meet_strangers, &parts), 0);
     ls_loader_destroy(loader);
 }
-END_TEST
 
 // ---- Signals ----
 
@@ -210,14 +209,13 @@ static int meet_under_signals(struct process *process, void *argument)
     return wrong;
 }
 
-START_TEST(signals_do_not_disturb_a_meeting)
+TEST(signals_do_not_disturb_a_meeting)
 {
     struct parts parts;
     open_parts(&parts);
     ck_assert_uint_eq(processes_run(4, 0, meet_under_signals, &parts), 0);
     ls_loader_destroy(loader);
 }
-END_TEST
 
 // ---- Too few descriptors ----
 
@@ -240,14 +238,13 @@ static int meet_without_descriptors(struct process *process, void *argument)
     return process->rank == 0 ? status != LS_UNAVAILABLE : status == LS_OK;
 }
 
-START_TEST(without_descriptors_a_meeting_fails_and_says_why)
+TEST(without_descriptors_a_meeting_fails_and_says_why)
 {
     struct parts parts;
     open_parts(&parts);
     ck_assert_uint_eq(processes_run(2, 0, meet_without_descriptors, &parts), 0);
     ls_loader_destroy(loader);
 }
-END_TEST
 
 // ---- A process that went wrong ----
 
@@ -275,14 +272,13 @@ static int meet_one_that_is_wrong(struct process *process, void *argument)
     return wrong;
 }
 
-START_TEST(an_arena_of_another_size_is_refused)
+TEST(an_arena_of_another_size_is_refused)
 {
     struct parts parts;
     open_parts(&parts);
     ck_assert_uint_eq(processes_run(2, 0, meet_one_that_is_wrong, &parts), 0);
     ls_loader_destroy(loader);
 }
-END_TEST
 
 // ---- Deaths ----
 
@@ -312,7 +308,7 @@ static int meet_until_lost(struct process *process, void *argument)
     return late || (wrong != LS_PEER_LOST && wrong != LS_ABORTED && wrong != LS_UNAVAILABLE);
 }
 
-START_TEST(a_process_that_is_killed_in_a_meeting_is_an_error_for_the_others)
+TEST(a_process_that_is_killed_in_a_meeting_is_an_error_for_the_others)
 {
     struct parts parts;
     open_parts(&parts);
@@ -323,19 +319,4 @@ START_TEST(a_process_that_is_killed_in_a_meeting_is_an_error_for_the_others)
                       (unsigned)turn);
     }
     ls_loader_destroy(loader);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("plugins/transport/shared-memory/meeting");
-    TCase *test_case = tcase_create("all");
-    tcase_set_timeout(test_case, 60);
-    tcase_add_test(test_case, strangers_are_turned_away_and_disturb_nobody);
-    tcase_add_test(test_case, signals_do_not_disturb_a_meeting);
-    tcase_add_test(test_case, without_descriptors_a_meeting_fails_and_says_why);
-    tcase_add_test(test_case, an_arena_of_another_size_is_refused);
-    tcase_add_test(test_case, a_process_that_is_killed_in_a_meeting_is_an_error_for_the_others);
-    suite_add_tcase(suite, test_case);
-    return test_suite_run(suite);
 }

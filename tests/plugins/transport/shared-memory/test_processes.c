@@ -83,7 +83,7 @@ static int reduce_until_lost(struct process *process, void *argument)
 
 static const uint32_t worlds[] = {2, 3};
 
-START_TEST(a_process_that_is_killed_in_a_pass_is_an_error_for_the_others)
+LOOP_TEST(a_process_that_is_killed_in_a_pass_is_an_error_for_the_others, 0, 4)
 {
     struct parts parts;
     open_parts(_i % 2 ? "direct" : "ring", &parts);
@@ -97,7 +97,6 @@ START_TEST(a_process_that_is_killed_in_a_pass_is_an_error_for_the_others)
     }
     ls_loader_destroy(loader);
 }
-END_TEST
 
 // ---- Aborts ----
 
@@ -128,14 +127,13 @@ static int abort_half_way(struct process *process, void *argument)
     return !good;
 }
 
-START_TEST(an_abort_that_was_told_to_one_reaches_all)
+TEST(an_abort_that_was_told_to_one_reaches_all)
 {
     struct parts parts;
     open_parts("ring", &parts);
     ck_assert_uint_eq(processes_run(3, 0, abort_half_way, NULL), 0);
     ls_loader_destroy(loader);
 }
-END_TEST
 
 // Rank 1 is stopped in the middle of a pass. Rank 0 waits for its end once, however many calls there are.
 static int leave_a_pass_that_never_ends(struct process *process, void *argument)
@@ -161,14 +159,13 @@ static int leave_a_pass_that_never_ends(struct process *process, void *argument)
     return !good;
 }
 
-START_TEST(a_pass_that_never_ends_is_waited_for_once)
+TEST(a_pass_that_never_ends_is_waited_for_once)
 {
     struct parts parts;
     open_parts("ring", &parts);
     ck_assert_uint_eq(processes_run(2, 0, leave_a_pass_that_never_ends, NULL), 0);
     ls_loader_destroy(loader);
 }
-END_TEST
 
 // ---- More processes than cores ----
 
@@ -200,25 +197,12 @@ static int reduce_often(struct process *process, void *argument)
     return (int)status;
 }
 
-START_TEST(eight_processes_share_few_cores)
+LOOP_TEST(eight_processes_share_few_cores, 0, 2)
 {
     struct parts parts;
     open_parts(_i ? "direct" : "ring", &parts);
     ck_assert_uint_eq(processes_run(8, 0, reduce_often, &parts), 0);
     ls_loader_destroy(loader);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("plugins/transport/shared-memory/processes");
-    TCase *test_case = tcase_create("all");
-    tcase_set_timeout(test_case, 120);
-    tcase_add_test(test_case, an_abort_that_was_told_to_one_reaches_all);
-    tcase_add_test(test_case, a_pass_that_never_ends_is_waited_for_once);
-    tcase_add_loop_test(test_case, eight_processes_share_few_cores, 0, 2);
-    tcase_add_loop_test(test_case, a_process_that_is_killed_in_a_pass_is_an_error_for_the_others, 0,
-                        4);
-    suite_add_tcase(suite, test_case);
-    return test_suite_run(suite);
-}
+TEST_SECONDS(120);

@@ -126,7 +126,7 @@ static void close_two(struct ls_transport **endpoints)
 
 // ---- Tests ----
 
-START_TEST(without_an_option_it_listens_on_loopback_alone)
+TEST(without_an_option_it_listens_on_loopback_alone)
 {
     struct ls_transport *endpoints[2];
     struct port ports[MOST_PORTS];
@@ -140,7 +140,6 @@ START_TEST(without_an_option_it_listens_on_loopback_alone)
     close_two(endpoints);
     ck_assert_int_eq(find_ports(ports), 0);
 }
-END_TEST
 
 static const char *insecure_option(const struct ls_host *host, const char *name)
 {
@@ -174,7 +173,7 @@ static int32_t open_on_two_hosts(struct test_host *host, struct ls_transport **e
     return open_with(host, hosts, test_endpoints_exchange, endpoints);
 }
 
-START_TEST(between_hosts_it_asks_whether_the_network_is_private)
+TEST(between_hosts_it_asks_whether_the_network_is_private)
 {
     struct ls_transport *endpoints[2];
     struct test_host host;
@@ -190,7 +189,6 @@ START_TEST(between_hosts_it_asks_whether_the_network_is_private)
     ck_assert(send_one(endpoints, 0));
     close_two(endpoints);
 }
-END_TEST
 
 // -1: it does not answer.
 static int connect_to(const struct port *port)
@@ -235,7 +233,7 @@ static int32_t exchange_in_noise(void *context, const void *own, uint64_t bytes,
     return test_endpoints_exchange(context, own, bytes, all);
 }
 
-START_TEST(strangers_at_its_ports_do_not_disturb_it_while_it_opens)
+TEST(strangers_at_its_ports_do_not_disturb_it_while_it_opens)
 {
     const uint32_t hosts[] = {0, 0};
     struct ls_transport *endpoints[2];
@@ -246,10 +244,9 @@ START_TEST(strangers_at_its_ports_do_not_disturb_it_while_it_opens)
     ck_assert(send_one(endpoints, 0));
     close_two(endpoints);
 }
-END_TEST
 
 // UCX ends the process when it gets its magic number and then noise.
-START_TEST(strangers_cannot_connect_once_it_is_open)
+TEST(strangers_cannot_connect_once_it_is_open)
 {
     struct ls_transport *endpoints[2];
     struct port ports[MOST_PORTS];
@@ -270,9 +267,8 @@ START_TEST(strangers_cannot_connect_once_it_is_open)
     }
     close_two(endpoints);
 }
-END_TEST
 
-START_TEST(ports_of_the_program_stay_open)
+TEST(ports_of_the_program_stay_open)
 {
     struct ls_transport *endpoints[2];
     struct test_host host;
@@ -290,7 +286,6 @@ START_TEST(ports_of_the_program_stay_open)
     close_two(endpoints);
     close(fd);
 }
-END_TEST
 
 static uint64_t kept;
 
@@ -300,7 +295,7 @@ static void *count_allocate(const struct ls_host *host, uint64_t bytes, uint64_t
     return test_host_allocate(host, bytes, alignment);
 }
 
-START_TEST(messages_that_nobody_receives_take_bounded_memory)
+TEST(messages_that_nobody_receives_take_bounded_memory)
 {
     const struct ls_transport_interface *ops = plugin->interface;
     struct ls_transport *endpoints[2];
@@ -335,9 +330,8 @@ START_TEST(messages_that_nobody_receives_take_bounded_memory)
     close_two(endpoints);
     free(sends);
 }
-END_TEST
 
-START_TEST(the_environment_is_as_it_was)
+TEST(the_environment_is_as_it_was)
 {
     struct ls_transport *endpoints[2];
     struct test_host host;
@@ -346,23 +340,11 @@ START_TEST(the_environment_is_as_it_was)
     ck_assert_ptr_null(getenv("UCX_ERROR_SIGNALS"));
     close_two(endpoints);
 }
-END_TEST
 
 int main(void)
 {
     plugin = test_plugin_open("transport-ucx");
     if (!plugin || test_lacks(TEST_NETWORKS, "UCX"))
         return TEST_SKIPPED;
-    Suite *suite = suite_create("transport ucx");
-    TCase *tests = tcase_create("ucx");
-    tcase_set_timeout(tests, 60);
-    tcase_add_test(tests, without_an_option_it_listens_on_loopback_alone);
-    tcase_add_test(tests, between_hosts_it_asks_whether_the_network_is_private);
-    tcase_add_test(tests, strangers_at_its_ports_do_not_disturb_it_while_it_opens);
-    tcase_add_test(tests, strangers_cannot_connect_once_it_is_open);
-    tcase_add_test(tests, ports_of_the_program_stay_open);
-    tcase_add_test(tests, messages_that_nobody_receives_take_bounded_memory);
-    tcase_add_test(tests, the_environment_is_as_it_was);
-    suite_add_tcase(suite, tests);
-    return test_suite_run(suite);
+    return test_suite_run("transport ucx");
 }
