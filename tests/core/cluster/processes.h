@@ -50,39 +50,46 @@ struct job {
     struct process process[MOST_PROCESSES];
 };
 
-// Tests that mostly wait: they run side by side, in a few processes.
+// Tests that mostly wait: they run side by side, in a few processes. SIDE_TEST registers one for each `_i` from `first` to
+// `end` - 1; side_test_add() does the same in main.
 #define SIDES 12
+#define SIDE_TEST(name, first, end)                                    \
+    static const TTest *name;                                          \
+    TEST_BEFORE_MAIN(name##_register, side_test_add(name, first, end)) \
+    START_TEST(name)
+
+static struct {
+    const TTest *test;
+    int first, end;
+} side_tests[30];
+static size_t side_test_count;
 static const char *const side_names[SIDES] = {"1", "2", "3", "4",  "5",  "6",
                                               "7", "8", "9", "10", "11", "12"};
 
-struct sides {
-    Suite *suite;
-    TCase *cases[SIDES];
-    int next;
-};
-
-static inline struct sides sides_create(const char *name)
+static inline void side_test_add(const TTest *test, int first, int end)
 {
-    struct sides sides = {.suite = suite_create(name)};
-    for (int i = 0; i < SIDES; i++) {
-        sides.cases[i] = tcase_create(side_names[i]);
-        tcase_set_timeout(sides.cases[i], 60);
-        suite_add_tcase(sides.suite, sides.cases[i]);
-    }
-    return sides;
-}
-
-// For each number from `first` to `end` - 1.
-static inline void sides_add(struct sides *sides, const TTest *test, int first, int end)
-{
-    for (int i = first; i < end; i++)
-        tcase_add_loop_test(sides->cases[sides->next++ % SIDES], test, i, i + 1);
+    if (side_test_count == sizeof(side_tests) / sizeof(side_tests[0]))
+        abort(); // make the table larger
+    side_tests[side_test_count].test = test;
+    side_tests[side_test_count].first = first;
+    side_tests[side_test_count++].end = end;
 }
 
 // What main returns.
-static inline int sides_run(struct sides *sides)
+static inline int sides_run(const char *name)
 {
-    SRunner *runner = srunner_create(sides->suite);
+    Suite *suite = suite_create(name);
+    TCase *cases[SIDES];
+    int next = 0;
+    for (int i = 0; i < SIDES; i++) {
+        cases[i] = tcase_create(side_names[i]);
+        tcase_set_timeout(cases[i], 60);
+        suite_add_tcase(suite, cases[i]);
+    }
+    for (size_t k = 0; k < side_test_count; k++)
+        for (int i = side_tests[k].first; i < side_tests[k].end; i++)
+            tcase_add_loop_test(cases[next++ % SIDES], side_tests[k].test, i, i + 1);
+    SRunner *runner = srunner_create(suite);
     pid_t pids[SIDES];
     int failed = 0;
     fflush(NULL);

@@ -199,7 +199,7 @@ static void reap(struct job *job, uint32_t index)
 
 // ---- Losses ----
 
-START_TEST(of_four_workers_three_go_on)
+SIDE_TEST(of_four_workers_three_go_on, 0, 1)
 {
     struct job *job = begin_elastic(4, 2, 4);
     kill_one(job, 2, SIGKILL);
@@ -223,9 +223,8 @@ START_TEST(of_four_workers_three_go_on)
     assert_log_has(&job->process[0], "continuing with 3 workers (1 lost, 0 new)");
     job_destroy(job);
 }
-END_TEST
 
-START_TEST(without_worker_0_the_next_one_takes_over)
+SIDE_TEST(without_worker_0_the_next_one_takes_over, 0, 1)
 {
     struct job *job = begin_elastic(3, 1, 3);
     kill_one(job, 0, SIGKILL);
@@ -238,9 +237,8 @@ START_TEST(without_worker_0_the_next_one_takes_over)
     assert_log_has(&job->process[2], "worker 0 (");
     job_destroy(job);
 }
-END_TEST
 
-START_TEST(one_of_two_goes_on_alone)
+SIDE_TEST(one_of_two_goes_on_alone, 0, 2)
 {
     struct job *job = begin_elastic(2, 1, 2);
     kill_one(job, (uint32_t)_i, SIGKILL);
@@ -249,10 +247,9 @@ START_TEST(one_of_two_goes_on_alone)
     end_with(job, (const int[]){!_i, -1});
     job_destroy(job);
 }
-END_TEST
 
 // Of five: two with worker 0, two without, and worker 0 with the one that should follow.
-START_TEST(two_are_lost_at_once)
+SIDE_TEST(two_are_lost_at_once, 0, 3)
 {
     static const uint32_t victims[][2] = {{0, 3}, {1, 2}, {0, 1}};
     static const int left[][4] = {{1, 2, 4, -1}, {0, 3, 4, -1}, {2, 3, 4, -1}};
@@ -268,9 +265,8 @@ START_TEST(two_are_lost_at_once)
     end_with(job, left[_i]);
     job_destroy(job);
 }
-END_TEST
 
-START_TEST(worker_0_is_lost_twice)
+SIDE_TEST(worker_0_is_lost_twice, 0, 1)
 {
     struct job *job = begin_elastic(4, 1, 4);
     for (uint32_t victim = 0; victim < 2; victim++) {
@@ -282,7 +278,6 @@ START_TEST(worker_0_is_lost_twice)
     end_with(job, (const int[]){2, 3, -1});
     job_destroy(job);
 }
-END_TEST
 
 static void give_up_soon(struct process *process)
 {
@@ -295,7 +290,7 @@ static void give_up_soon(struct process *process)
     ls_cluster_close(cluster);
 }
 
-START_TEST(a_worker_that_gives_up_is_left_behind)
+SIDE_TEST(a_worker_that_gives_up_is_left_behind, 0, 2)
 {
     struct job *job = create_elastic(3, 1, 3);
     for (uint32_t i = 0; i < 3; i++)
@@ -308,7 +303,6 @@ START_TEST(a_worker_that_gives_up_is_left_behind)
     crew_wait(&job->process[(uint32_t)_i].own);
     job_destroy(job);
 }
-END_TEST
 
 // The transport of worker _i has lost another one, of which the store knows nothing.
 static void one_forms_anew(struct process *process)
@@ -327,7 +321,7 @@ static void one_forms_anew(struct process *process)
     ls_cluster_close(cluster);
 }
 
-START_TEST(one_worker_calls_all_others_together)
+SIDE_TEST(one_worker_calls_all_others_together, 0, 2)
 {
     struct job *job = create_elastic(3, 1, 3);
     job->victim = _i;
@@ -343,11 +337,10 @@ START_TEST(one_worker_calls_all_others_together)
     }
     job_destroy(job);
 }
-END_TEST
 
 // ---- Stopped ones: the others cannot know whether they are dead ----
 
-START_TEST(a_stopped_worker_is_left_behind_and_learns_it)
+SIDE_TEST(a_stopped_worker_is_left_behind_and_learns_it, 0, 2)
 {
     struct job *job = begin_elastic(3, 1, 3);
     const uint32_t next = _i ? 0 : 1;
@@ -366,9 +359,8 @@ START_TEST(a_stopped_worker_is_left_behind_and_learns_it)
     end_with(job, (const int[]){(int)next, 2, -1});
     job_destroy(job);
 }
-END_TEST
 
-START_TEST(a_worker_that_is_cut_off_is_left_behind_and_ends)
+SIDE_TEST(a_worker_that_is_cut_off_is_left_behind_and_ends, 0, 1)
 {
     struct job *job = create_elastic(3, 1, 3);
     const pid_t relay = job_start_relay(job, 2);
@@ -391,11 +383,10 @@ START_TEST(a_worker_that_is_cut_off_is_left_behind_and_ends)
     ck_assert_int_eq(waitpid(relay, NULL, 0), relay);
     job_destroy(job);
 }
-END_TEST
 
 // ---- Too few ----
 
-START_TEST(fewer_than_the_least_end_with_an_error)
+SIDE_TEST(fewer_than_the_least_end_with_an_error, 0, 2)
 {
     struct job *job = create_elastic(3, 3, 4);
     for (uint32_t i = 0; i < 3; i++)
@@ -415,9 +406,8 @@ START_TEST(fewer_than_the_least_end_with_an_error)
     assert_log_has(&job->process[_i ? 0 : 1], "waiting for 1 new worker to continue, ");
     job_destroy(job);
 }
-END_TEST
 
-START_TEST(a_new_worker_replaces_a_lost_one)
+SIDE_TEST(a_new_worker_replaces_a_lost_one, 0, 2)
 {
     struct job *job = begin_elastic(3, 3, 3);
     kill_one(job, (uint32_t)_i, SIGKILL);
@@ -431,13 +421,12 @@ START_TEST(a_new_worker_replaces_a_lost_one)
     ck_assert_uint_eq(job->process[2].numbers[JOINED], 1);
     job_destroy(job);
 }
-END_TEST
 
 // ---- New ones ----
 
 // _i == 0: by LOCKSTEP_JOIN, and it does not know the name of the job; _i == 1: it comes when the
 // training has begun.
-START_TEST(a_new_worker_comes_in)
+SIDE_TEST(a_new_worker_comes_in, 0, 2)
 {
     struct job *job = begin_elastic_job(2, 1, 3, "job 7");
     if (_i) {
@@ -455,9 +444,8 @@ START_TEST(a_new_worker_comes_in)
     ck_assert_uint_lt(job->process[0].numbers[PAUSE], 3 * SECOND);
     job_destroy(job);
 }
-END_TEST
 
-START_TEST(one_worker_alone_grows)
+SIDE_TEST(one_worker_alone_grows, 0, 1)
 {
     struct job *job = begin_elastic(1, 1, 3);
     for (uint32_t i = 1; i < 3; i++) {
@@ -468,9 +456,8 @@ START_TEST(one_worker_alone_grows)
     end_with(job, (const int[]){0, 1, 2, -1});
     job_destroy(job);
 }
-END_TEST
 
-START_TEST(a_new_worker_comes_in_while_another_one_dies)
+SIDE_TEST(a_new_worker_comes_in_while_another_one_dies, 0, 2)
 {
     struct job *job = begin_elastic(4, 1, 4);
     job_start_one(job, 4, train);
@@ -485,10 +472,9 @@ START_TEST(a_new_worker_comes_in_while_another_one_dies)
     end_with(job, _i ? (const int[]){0, 2, 3, 4, -1} : (const int[]){1, 2, 3, 4, -1});
     job_destroy(job);
 }
-END_TEST
 
 // The first worker 0 is stopped, and so keeps the address where new workers come; then it ends.
-START_TEST(new_workers_find_the_store_that_took_over)
+SIDE_TEST(new_workers_find_the_store_that_took_over, 0, 1)
 {
     struct job *job = begin_elastic(3, 1, 3);
     kill_one(job, 0, SIGSTOP);
@@ -504,9 +490,8 @@ START_TEST(new_workers_find_the_store_that_took_over)
     reap(job, 0);
     job_destroy(job);
 }
-END_TEST
 
-START_TEST(there_is_no_room_for_more_than_the_most)
+SIDE_TEST(there_is_no_room_for_more_than_the_most, 0, 1)
 {
     struct job *job = begin_elastic(2, 1, 2);
     job->process[2].options.join_deadline_ns = SECOND / 2;
@@ -518,9 +503,8 @@ START_TEST(there_is_no_room_for_more_than_the_most)
     ck_assert_uint_eq(job->process[0].numbers[GENERATION], 0);
     job_destroy(job);
 }
-END_TEST
 
-START_TEST(a_new_worker_that_differs_is_refused_alone)
+SIDE_TEST(a_new_worker_that_differs_is_refused_alone, 0, 1)
 {
     struct job *job = begin_elastic(2, 1, 4);
     job->process[2].agreement[0].value = "mlp";
@@ -533,9 +517,8 @@ START_TEST(a_new_worker_that_differs_is_refused_alone)
     ck_assert_uint_eq(job->process[1].numbers[GENERATION], 0);
     job_destroy(job);
 }
-END_TEST
 
-START_TEST(a_training_that_is_not_elastic_takes_nobody_in)
+SIDE_TEST(a_training_that_is_not_elastic_takes_nobody_in, 0, 1)
 {
     struct job *job = create_elastic(2, 0, 0);
     job_start(job, 2, train);
@@ -553,9 +536,8 @@ START_TEST(a_training_that_is_not_elastic_takes_nobody_in)
     end_with(job, (const int[]){0, 1, -1});
     job_destroy(job);
 }
-END_TEST
 
-START_TEST(numbers_that_make_no_sense_are_refused)
+SIDE_TEST(numbers_that_make_no_sense_are_refused, 0, 4)
 {
     static const uint32_t wrong[][2] = {{0, 2}, {3, 2}, {3, 4}, {1, 1}};
     struct job *job = create_elastic(2, wrong[_i][0], wrong[_i][1]);
@@ -566,29 +548,8 @@ START_TEST(numbers_that_make_no_sense_are_refused)
                                             : "but the training begins with 2 workers");
     job_destroy(job);
 }
-END_TEST
 
 int main(void)
 {
-    struct sides sides = sides_create("elastic");
-    sides_add(&sides, a_stopped_worker_is_left_behind_and_learns_it, 0, 2);
-    sides_add(&sides, new_workers_find_the_store_that_took_over, 0, 1);
-    sides_add(&sides, a_worker_that_is_cut_off_is_left_behind_and_ends, 0, 1);
-    sides_add(&sides, a_new_worker_replaces_a_lost_one, 0, 2);
-    sides_add(&sides, of_four_workers_three_go_on, 0, 1);
-    sides_add(&sides, without_worker_0_the_next_one_takes_over, 0, 1);
-    sides_add(&sides, one_of_two_goes_on_alone, 0, 2);
-    sides_add(&sides, two_are_lost_at_once, 0, 3);
-    sides_add(&sides, worker_0_is_lost_twice, 0, 1);
-    sides_add(&sides, a_worker_that_gives_up_is_left_behind, 0, 2);
-    sides_add(&sides, one_worker_calls_all_others_together, 0, 2);
-    sides_add(&sides, fewer_than_the_least_end_with_an_error, 0, 2);
-    sides_add(&sides, a_new_worker_comes_in, 0, 2);
-    sides_add(&sides, one_worker_alone_grows, 0, 1);
-    sides_add(&sides, a_new_worker_comes_in_while_another_one_dies, 0, 2);
-    sides_add(&sides, there_is_no_room_for_more_than_the_most, 0, 1);
-    sides_add(&sides, a_new_worker_that_differs_is_refused_alone, 0, 1);
-    sides_add(&sides, a_training_that_is_not_elastic_takes_nobody_in, 0, 1);
-    sides_add(&sides, numbers_that_make_no_sense_are_refused, 0, 4);
-    return sides_run(&sides);
+    return sides_run("elastic");
 }

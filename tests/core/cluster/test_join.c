@@ -27,7 +27,7 @@ static void tell_what_it_sees(struct process *process)
     ls_cluster_close(cluster);
 }
 
-START_TEST(all_workers_see_the_same_ranks_and_hosts)
+SIDE_TEST(all_workers_see_the_same_ranks_and_hosts, 0, 1)
 {
     static const uint32_t counts[] = {1, 2, 3, 1}, firsts[] = {0, 1, 3, 6};
     static const char *const hosts[] = {"east", "west", "east", "north"};
@@ -51,9 +51,8 @@ START_TEST(all_workers_see_the_same_ranks_and_hosts)
     }
     job_destroy(job);
 }
-END_TEST
 
-START_TEST(workers_of_one_machine_are_on_one_host)
+SIDE_TEST(workers_of_one_machine_are_on_one_host, 0, 1)
 {
     struct job *job = job_create(2);
     job_run(job, 2, tell_what_it_sees);
@@ -63,7 +62,6 @@ START_TEST(workers_of_one_machine_are_on_one_host)
     }
     job_destroy(job);
 }
-END_TEST
 
 static void join_late(struct process *process)
 {
@@ -72,7 +70,7 @@ static void join_late(struct process *process)
     tell_what_it_sees(process);
 }
 
-START_TEST(the_others_wait_for_a_worker_that_comes_later)
+SIDE_TEST(the_others_wait_for_a_worker_that_comes_later, 0, 1)
 {
     struct job *job = job_create(4);
     job_run(job, 4, join_late);
@@ -81,9 +79,8 @@ START_TEST(the_others_wait_for_a_worker_that_comes_later)
     ck_assert_uint_gt(job->process[0].took_ns, 500 * MILLISECOND);
     job_destroy(job);
 }
-END_TEST
 
-START_TEST(one_worker_opens_no_socket_and_starts_no_thread)
+SIDE_TEST(one_worker_opens_no_socket_and_starts_no_thread, 0, 1)
 {
     struct ls_worker_place place = {.workers = 1, .listen_fd = -1};
     struct ls_cluster_options options = {.place = &place, .count = 2};
@@ -111,7 +108,6 @@ START_TEST(one_worker_opens_no_socket_and_starts_no_thread)
     close(before);
     close(after);
 }
-END_TEST
 
 // ---- Telling each other ----
 
@@ -191,9 +187,9 @@ static void tell_each_other(struct process *process)
     ls_cluster_close(cluster);
 }
 
-START_TEST(workers_tell_each_other_numbers)
+SIDE_TEST(workers_tell_each_other_numbers, 0, 3)
 {
-    const uint32_t workers = (uint32_t)_i;
+    const uint32_t workers = (const uint32_t[]){2, 3, 8}[_i];
     struct job *job = job_create(workers);
     job->process[1].options.count = 3;
     job_run(job, workers, tell_each_other);
@@ -205,7 +201,6 @@ START_TEST(workers_tell_each_other_numbers)
     }
     job_destroy(job);
 }
-END_TEST
 
 static void wait_at_barrier(struct process *process)
 {
@@ -221,7 +216,7 @@ static void wait_at_barrier(struct process *process)
     ls_cluster_close(cluster);
 }
 
-START_TEST(nobody_passes_a_barrier_before_all_have_come)
+SIDE_TEST(nobody_passes_a_barrier_before_all_have_come, 0, 1)
 {
     struct job *job = job_create(3);
     job_run(job, 3, wait_at_barrier);
@@ -231,7 +226,6 @@ START_TEST(nobody_passes_a_barrier_before_all_have_come)
     }
     job_destroy(job);
 }
-END_TEST
 
 static void call_something_else(struct process *process)
 {
@@ -246,7 +240,7 @@ static void call_something_else(struct process *process)
     ls_cluster_close(cluster);
 }
 
-START_TEST(different_calls_are_refused_on_every_worker)
+SIDE_TEST(different_calls_are_refused_on_every_worker, 0, 1)
 {
     struct job *job = job_create(3);
     job_run(job, 3, call_something_else);
@@ -259,11 +253,10 @@ START_TEST(different_calls_are_refused_on_every_worker)
     }
     job_destroy(job);
 }
-END_TEST
 
 // ---- Who does not fit ----
 
-START_TEST(a_worker_that_does_not_come_is_named_on_all_others)
+SIDE_TEST(a_worker_that_does_not_come_is_named_on_all_others, 0, 1)
 {
     struct job *job = job_create(4);
     char text[128];
@@ -279,9 +272,8 @@ START_TEST(a_worker_that_does_not_come_is_named_on_all_others)
     }
     job_destroy(job);
 }
-END_TEST
 
-START_TEST(worker_0_that_does_not_come_is_named)
+SIDE_TEST(worker_0_that_does_not_come_is_named, 0, 1)
 {
     struct job *job = job_create(2);
     char text[128];
@@ -295,9 +287,8 @@ START_TEST(worker_0_that_does_not_come_is_named)
     assert_log_has(&job->process[1], text);
     job_destroy(job);
 }
-END_TEST
 
-START_TEST(something_else_at_the_address_is_told_from_worker_0)
+SIDE_TEST(something_else_at_the_address_is_told_from_worker_0, 0, 1)
 {
     struct job *job = job_create(2); // nobody accepts what the listener takes
     job->process[1].options.join_deadline_ns = SECOND / 2;
@@ -307,9 +298,8 @@ START_TEST(something_else_at_the_address_is_told_from_worker_0)
     assert_log_has(&job->process[1], "it takes connections but does not answer as worker 0 does");
     job_destroy(job);
 }
-END_TEST
 
-START_TEST(a_second_worker_of_the_same_number_is_refused_by_name)
+SIDE_TEST(a_second_worker_of_the_same_number_is_refused_by_name, 0, 1)
 {
     struct job *job = job_create(3);
     job->process[3].place.number = 1;
@@ -333,7 +323,6 @@ START_TEST(a_second_worker_of_the_same_number_is_refused_by_name)
     assert_log_has(&job->process[3], text);
     job_destroy(job);
 }
-END_TEST
 
 static void stay_a_while(struct process *process)
 {
@@ -346,7 +335,7 @@ static void stay_a_while(struct process *process)
     ls_cluster_close(cluster);
 }
 
-START_TEST(a_worker_that_comes_after_the_beginning_is_refused_and_disturbs_nobody)
+SIDE_TEST(a_worker_that_comes_after_the_beginning_is_refused_and_disturbs_nobody, 0, 1)
 {
     struct job *job = job_create(2);
     job->process[2].place.number = 1;
@@ -363,9 +352,8 @@ START_TEST(a_worker_that_comes_after_the_beginning_is_refused_and_disturbs_nobod
         ck_assert_int_eq(job->process[i].status, LS_OK);
     job_destroy(job);
 }
-END_TEST
 
-START_TEST(a_difference_is_refused_on_every_worker_with_both_values)
+SIDE_TEST(a_difference_is_refused_on_every_worker_with_both_values, 0, 1)
 {
     struct job *job = job_create(3);
     job->process[2].agreement[0].value = "mlp";
@@ -378,7 +366,6 @@ START_TEST(a_difference_is_refused_on_every_worker_with_both_values)
     }
     job_destroy(job);
 }
-END_TEST
 
 START_TEST(a_difference_is_told_although_somebody_is_missing)
 {
@@ -394,7 +381,7 @@ START_TEST(a_difference_is_told_although_somebody_is_missing)
 }
 END_TEST
 
-START_TEST(another_number_of_workers_is_refused_on_every_worker)
+SIDE_TEST(another_number_of_workers_is_refused_on_every_worker, 0, 1)
 {
     struct job *job = job_create(3);
     job->process[1].place.workers = 4;
@@ -410,9 +397,8 @@ START_TEST(another_number_of_workers_is_refused_on_every_worker)
     }
     job_destroy(job);
 }
-END_TEST
 
-START_TEST(another_job_at_the_same_address_is_refused)
+SIDE_TEST(another_job_at_the_same_address_is_refused, 0, 1)
 {
     struct job *job = job_create(2);
     snprintf(job->process[0].place.job, sizeof(job->process[0].place.job), "slurm 12");
@@ -424,9 +410,8 @@ START_TEST(another_job_at_the_same_address_is_refused)
     }
     job_destroy(job);
 }
-END_TEST
 
-START_TEST(worker_0_that_dies_before_the_beginning_is_named)
+SIDE_TEST(worker_0_that_dies_before_the_beginning_is_named, 0, 1)
 {
     struct job *job = job_create(3);
     job_start(job, 2, tell_what_it_sees);
@@ -440,11 +425,10 @@ START_TEST(worker_0_that_dies_before_the_beginning_is_named)
                    "was lost before all workers were there: its connection closed");
     job_destroy(job);
 }
-END_TEST
 
 // ---- Secrets ----
 
-START_TEST(another_secret_is_refused_at_once)
+SIDE_TEST(another_secret_is_refused_at_once, 0, 2)
 {
     struct job *job = job_create(2);
     job->process[1].options.secret = _i ? NULL : "quite another secret";
@@ -457,9 +441,8 @@ START_TEST(another_secret_is_refused_at_once)
     assert_log_has(&job->process[0], "1 connections with another secret were dropped");
     job_destroy(job);
 }
-END_TEST
 
-START_TEST(on_one_machine_no_secret_is_necessary)
+SIDE_TEST(on_one_machine_no_secret_is_necessary, 0, 1)
 {
     struct job *job = job_create(2);
     for (uint32_t i = 0; i < 2; i++)
@@ -469,9 +452,8 @@ START_TEST(on_one_machine_no_secret_is_necessary)
         ck_assert_int_eq(job->process[i].joined, LS_OK);
     job_destroy(job);
 }
-END_TEST
 
-START_TEST(where_other_machines_reach_worker_0_a_secret_is_necessary)
+SIDE_TEST(where_other_machines_reach_worker_0_a_secret_is_necessary, 0, 2)
 {
     struct job *job = job_create(2);
     struct process *chief = &job->process[0];
@@ -492,9 +474,8 @@ START_TEST(where_other_machines_reach_worker_0_a_secret_is_necessary)
         assert_log_has(chief, "give all workers one secret by LOCKSTEP_SECRET");
     job_destroy(job);
 }
-END_TEST
 
-START_TEST(a_short_secret_is_refused)
+SIDE_TEST(a_short_secret_is_refused, 0, 1)
 {
     struct job *job = job_create(2);
     job->process[0].options.secret = "secret";
@@ -504,36 +485,12 @@ START_TEST(a_short_secret_is_refused)
     assert_log_has(&job->process[0], "has 6 letters: expected 16 to 4096");
     job_destroy(job);
 }
-END_TEST
 
 int main(int argc, char **argv)
 {
-    const bool is_long = argc > 1 && strcmp(argv[1], "long") == 0;
-    struct sides sides = sides_create("join");
-    if (is_long) {
-        sides_add(&sides, a_difference_is_told_although_somebody_is_missing, 0, 1);
-        return sides_run(&sides);
+    if (argc > 1 && strcmp(argv[1], "long") == 0) {
+        side_test_count = 0; // that alone
+        side_test_add(a_difference_is_told_although_somebody_is_missing, 0, 1);
     }
-    sides_add(&sides, all_workers_see_the_same_ranks_and_hosts, 0, 1);
-    sides_add(&sides, workers_of_one_machine_are_on_one_host, 0, 1);
-    sides_add(&sides, the_others_wait_for_a_worker_that_comes_later, 0, 1);
-    sides_add(&sides, one_worker_opens_no_socket_and_starts_no_thread, 0, 1);
-    sides_add(&sides, workers_tell_each_other_numbers, 2, 4);
-    sides_add(&sides, workers_tell_each_other_numbers, 8, 9);
-    sides_add(&sides, nobody_passes_a_barrier_before_all_have_come, 0, 1);
-    sides_add(&sides, different_calls_are_refused_on_every_worker, 0, 1);
-    sides_add(&sides, a_worker_that_does_not_come_is_named_on_all_others, 0, 1);
-    sides_add(&sides, worker_0_that_does_not_come_is_named, 0, 1);
-    sides_add(&sides, something_else_at_the_address_is_told_from_worker_0, 0, 1);
-    sides_add(&sides, a_second_worker_of_the_same_number_is_refused_by_name, 0, 1);
-    sides_add(&sides, a_worker_that_comes_after_the_beginning_is_refused_and_disturbs_nobody, 0, 1);
-    sides_add(&sides, a_difference_is_refused_on_every_worker_with_both_values, 0, 1);
-    sides_add(&sides, another_number_of_workers_is_refused_on_every_worker, 0, 1);
-    sides_add(&sides, another_job_at_the_same_address_is_refused, 0, 1);
-    sides_add(&sides, worker_0_that_dies_before_the_beginning_is_named, 0, 1);
-    sides_add(&sides, another_secret_is_refused_at_once, 0, 2);
-    sides_add(&sides, on_one_machine_no_secret_is_necessary, 0, 1);
-    sides_add(&sides, where_other_machines_reach_worker_0_a_secret_is_necessary, 0, 2);
-    sides_add(&sides, a_short_secret_is_refused, 0, 1);
-    return sides_run(&sides);
+    return sides_run("join");
 }

@@ -94,7 +94,7 @@ static void wait_for_others(struct job *job)
             crew_wait(&job->process[i].own);
 }
 
-START_TEST(a_killed_worker_is_lost_at_once)
+SIDE_TEST(a_killed_worker_is_lost_at_once, 0, 1)
 {
     struct job *jobs[2];
     start_two(jobs, 2 * SECOND);
@@ -107,9 +107,8 @@ START_TEST(a_killed_worker_is_lost_at_once)
         job_destroy(jobs[victim]);
     }
 }
-END_TEST
 
-START_TEST(a_stopped_worker_is_lost_after_its_silence_and_learns_it)
+SIDE_TEST(a_stopped_worker_is_lost_after_its_silence_and_learns_it, 0, 1)
 {
     struct job *jobs[2];
     start_two(jobs, 3 * SECOND / 2);
@@ -126,9 +125,8 @@ START_TEST(a_stopped_worker_is_lost_after_its_silence_and_learns_it)
         job_destroy(job);
     }
 }
-END_TEST
 
-START_TEST(a_worker_that_is_cut_off_is_lost_and_loses_the_others)
+SIDE_TEST(a_worker_that_is_cut_off_is_lost_and_loses_the_others, 0, 1)
 {
     struct job *job = job_create(3);
     const pid_t relay = job_start_relay(job, 2);
@@ -151,7 +149,6 @@ START_TEST(a_worker_that_is_cut_off_is_lost_and_loses_the_others)
     ck_assert_int_eq(waitpid(relay, NULL, 0), relay);
     job_destroy(job);
 }
-END_TEST
 
 static void take_turns(struct process *process)
 {
@@ -164,7 +161,7 @@ static void take_turns(struct process *process)
     ls_cluster_close(cluster);
 }
 
-START_TEST(a_job_that_was_stopped_as_a_whole_goes_on)
+SIDE_TEST(a_job_that_was_stopped_as_a_whole_goes_on, 0, 1)
 {
     struct job *job = job_create(3);
     for (uint32_t i = 0; i < 3; i++)
@@ -186,7 +183,6 @@ START_TEST(a_job_that_was_stopped_as_a_whole_goes_on)
     }
     job_destroy(job);
 }
-END_TEST
 
 static void end_at_different_times(struct process *process)
 {
@@ -199,7 +195,7 @@ static void end_at_different_times(struct process *process)
     ls_cluster_close(cluster);
 }
 
-START_TEST(workers_that_end_in_order_are_not_lost)
+SIDE_TEST(workers_that_end_in_order_are_not_lost, 0, 2)
 {
     struct job *job = job_create(3);
     job->victim = _i;
@@ -212,7 +208,6 @@ START_TEST(workers_that_end_in_order_are_not_lost)
     }
     job_destroy(job);
 }
-END_TEST
 
 static void end_too_early(struct process *process)
 {
@@ -226,7 +221,7 @@ static void end_too_early(struct process *process)
     ls_cluster_close(cluster);
 }
 
-START_TEST(who_waits_for_a_worker_that_has_ended_is_told)
+SIDE_TEST(who_waits_for_a_worker_that_has_ended_is_told, 0, 3)
 {
     struct job *job = job_create(3);
     job->victim = _i;
@@ -242,7 +237,6 @@ START_TEST(who_waits_for_a_worker_that_has_ended_is_told)
     }
     job_destroy(job);
 }
-END_TEST
 
 static void one_gives_up(struct process *process)
 {
@@ -260,7 +254,7 @@ static void one_gives_up(struct process *process)
     ls_cluster_close(cluster);
 }
 
-START_TEST(a_worker_that_gives_up_tells_the_others_why)
+SIDE_TEST(a_worker_that_gives_up_tells_the_others_why, 0, 1)
 {
     struct job *job = job_create(3);
     job_run(job, 3, one_gives_up);
@@ -273,7 +267,6 @@ START_TEST(a_worker_that_gives_up_tells_the_others_why)
     assert_log_empty(&job->process[1]);
     job_destroy(job);
 }
-END_TEST
 
 static void one_does_not_come(struct process *process)
 {
@@ -291,7 +284,7 @@ static void one_does_not_come(struct process *process)
     ls_cluster_close(cluster);
 }
 
-START_TEST(a_worker_that_does_not_come_to_a_barrier_is_named_at_the_deadline)
+SIDE_TEST(a_worker_that_does_not_come_to_a_barrier_is_named_at_the_deadline, 0, 1)
 {
     struct job *job = job_create(3);
     for (uint32_t i = 0; i < 3; i++)
@@ -306,7 +299,6 @@ START_TEST(a_worker_that_does_not_come_to_a_barrier_is_named_at_the_deadline)
     }
     job_destroy(job);
 }
-END_TEST
 
 // A worker whose store is the test.
 static struct ls_member *open_member(const struct ls_cluster_options *options,
@@ -329,7 +321,7 @@ static void send_from_store(struct ls_connection *store, const struct ls_frame *
 
 // Otherwise it would depend on which thread runs first whether joining fails, or the first call
 // after it.
-START_TEST(who_is_lost_right_after_the_beginning_is_lost_by_the_next_call)
+SIDE_TEST(who_is_lost_right_after_the_beginning_is_lost_by_the_next_call, 0, 1)
 {
     static struct ls_frame frame;
     static struct process process;
@@ -374,11 +366,10 @@ START_TEST(who_is_lost_right_after_the_beginning_is_lost_by_the_next_call)
     ls_member_close(member);
     ls_connection_finish(&store);
 }
-END_TEST
 
 // ---- What a worker says ----
 
-START_TEST(what_was_said_last_is_read)
+SIDE_TEST(what_was_said_last_is_read, 0, 1)
 {
     struct ls_said said = {0};
     struct ls_spot spot = {.step = 1};
@@ -396,7 +387,6 @@ START_TEST(what_was_said_last_is_read)
     ls_spot_text(&spot, text, sizeof(text));
     ck_assert_str_eq(text, " in step 119");
 }
-END_TEST
 
 static void *write_spots(void *said)
 {
@@ -407,7 +397,7 @@ static void *write_spots(void *said)
     return NULL;
 }
 
-START_TEST(what_is_read_was_written_by_one_call)
+SIDE_TEST(what_is_read_was_written_by_one_call, 0, 1)
 {
     struct ls_said said = {0};
     pthread_t writers[2];
@@ -423,9 +413,8 @@ START_TEST(what_is_read_was_written_by_one_call)
     for (int i = 0; i < 2; i++)
         pthread_join(writers[i], NULL);
 }
-END_TEST
 
-START_TEST(a_clock_of_its_own_does_not_count_what_it_did_not_see)
+SIDE_TEST(a_clock_of_its_own_does_not_count_what_it_did_not_see, 0, 1)
 {
     struct ls_own_clock clock = {0};
     ck_assert_uint_eq(ls_own_clock_look(&clock, SECOND), 0);
@@ -434,22 +423,8 @@ START_TEST(a_clock_of_its_own_does_not_count_what_it_did_not_see)
     ck_assert_uint_eq(clock.now_ns, SECOND);
     ck_assert_uint_lt(ls_own_clock_look(&clock, 20 * SECOND), 10 * SECOND);
 }
-END_TEST
 
 int main(void)
 {
-    struct sides sides = sides_create("liveness");
-    sides_add(&sides, a_job_that_was_stopped_as_a_whole_goes_on, 0, 1);
-    sides_add(&sides, a_stopped_worker_is_lost_after_its_silence_and_learns_it, 0, 1);
-    sides_add(&sides, a_worker_that_is_cut_off_is_lost_and_loses_the_others, 0, 1);
-    sides_add(&sides, a_killed_worker_is_lost_at_once, 0, 1);
-    sides_add(&sides, workers_that_end_in_order_are_not_lost, 0, 2);
-    sides_add(&sides, who_waits_for_a_worker_that_has_ended_is_told, 0, 3);
-    sides_add(&sides, a_worker_that_gives_up_tells_the_others_why, 0, 1);
-    sides_add(&sides, a_worker_that_does_not_come_to_a_barrier_is_named_at_the_deadline, 0, 1);
-    sides_add(&sides, who_is_lost_right_after_the_beginning_is_lost_by_the_next_call, 0, 1);
-    sides_add(&sides, what_was_said_last_is_read, 0, 1);
-    sides_add(&sides, what_is_read_was_written_by_one_call, 0, 1);
-    sides_add(&sides, a_clock_of_its_own_does_not_count_what_it_did_not_see, 0, 1);
-    return sides_run(&sides);
+    return sides_run("liveness");
 }

@@ -94,7 +94,7 @@ static size_t say_and_listen(const struct job *job, const void *text, size_t len
     return bytes;
 }
 
-START_TEST(a_port_scan_and_a_web_browser_learn_nothing)
+SIDE_TEST(a_port_scan_and_a_web_browser_learn_nothing, 0, 1)
 {
     struct job *job = begin_training();
     static const char request[] = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -107,9 +107,8 @@ START_TEST(a_port_scan_and_a_web_browser_learn_nothing)
     assert_log_has(&job->process[0], "it does not speak as a worker does");
     job_destroy(job);
 }
-END_TEST
 
-START_TEST(who_says_too_little_is_dropped_after_two_seconds)
+SIDE_TEST(who_says_too_little_is_dropped_after_two_seconds, 0, 1)
 {
     struct job *job = begin_training();
     char answer[256];
@@ -123,9 +122,8 @@ START_TEST(who_says_too_little_is_dropped_after_two_seconds)
     assert_log_has(&job->process[0], "it did not show within 2 s who it is");
     job_destroy(job);
 }
-END_TEST
 
-START_TEST(another_secret_learns_that_it_is_another)
+SIDE_TEST(another_secret_learns_that_it_is_another, 0, 1)
 {
     struct job *job = begin_training();
     uint8_t key[LS_SECURE_KEY];
@@ -138,9 +136,8 @@ START_TEST(another_secret_learns_that_it_is_another)
     assert_log_has(&job->process[0], "it has another secret");
     job_destroy(job);
 }
-END_TEST
 
-START_TEST(a_recorded_handshake_is_worth_nothing)
+SIDE_TEST(a_recorded_handshake_is_worth_nothing, 0, 1)
 {
     struct job *job = begin_training();
     uint8_t key[LS_SECURE_KEY], greeting[LS_SECURE_GREETING], proof[LS_SECURE_PROOF], answer[256];
@@ -165,7 +162,6 @@ START_TEST(a_recorded_handshake_is_worth_nothing)
     end_training(job, 2);
     job_destroy(job);
 }
-END_TEST
 
 // Who knows the secret and then sends nonsense.
 static void connect_as_worker(const struct job *job, struct ls_connection *connection)
@@ -181,7 +177,7 @@ static void send_raw(const struct ls_connection *connection, const void *data, s
     ck_assert_int_eq(send(connection->fd, data, bytes, MSG_NOSIGNAL), (ssize_t)bytes);
 }
 
-START_TEST(oversized_unsealed_and_malformed_messages_are_dropped)
+SIDE_TEST(oversized_unsealed_and_malformed_messages_are_dropped, 0, 1)
 {
     struct job *job = begin_training();
     static const uint8_t huge[] = {0, 0, 0, 0x40}, none[] = {0, 0, 0, 0}, forged[64] = {60};
@@ -207,7 +203,6 @@ START_TEST(oversized_unsealed_and_malformed_messages_are_dropped)
     assert_log_has(&job->process[0], "its message makes no sense");
     job_destroy(job);
 }
-END_TEST
 
 // `count` strangers at once, who stay as long as the store lets them, or until job->cut.
 static void crowd(struct job *job, int count)
@@ -269,16 +264,9 @@ END_TEST
 int main(int argc, char **argv)
 {
     const bool is_long = argc > 1 && strcmp(argv[1], "long") == 0;
-    struct sides sides = sides_create("strangers");
-    if (is_long) {
-        sides_add(&sides, a_crowd_of_strangers_keeps_no_worker_out, 10000, 10001);
-    } else {
-        sides_add(&sides, a_port_scan_and_a_web_browser_learn_nothing, 0, 1);
-        sides_add(&sides, who_says_too_little_is_dropped_after_two_seconds, 0, 1);
-        sides_add(&sides, another_secret_learns_that_it_is_another, 0, 1);
-        sides_add(&sides, a_recorded_handshake_is_worth_nothing, 0, 1);
-        sides_add(&sides, oversized_unsealed_and_malformed_messages_are_dropped, 0, 1);
-        sides_add(&sides, a_crowd_of_strangers_keeps_no_worker_out, 1500, 1501);
-    }
-    return sides_run(&sides);
+    const int strangers = is_long ? 10000 : 1500;
+    if (is_long)
+        side_test_count = 0; // that alone
+    side_test_add(a_crowd_of_strangers_keeps_no_worker_out, strangers, strangers + 1);
+    return sides_run("strangers");
 }
