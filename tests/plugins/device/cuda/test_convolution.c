@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which of the engines that cuDNN offers device `cuda` takes for a convolution and for attention, on the fake (dnn_graph.c). NOT A
 // GPU. What they compute is the device suite's business.
-#include "core/plugin/device.h"
-#include "tests/support/cuda-fake/fake.h"
-#include "tests/support/device_calls.h"
-#include "tests/support/plugin.h"
-#include "tests/support/suite.h"
+#include "tests/plugins/device/cuda/on_fake.h"
 
 #include <check.h>
 #include <fcntl.h>
@@ -15,9 +11,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static const struct ls_plugin *plugin;
-static const struct ls_device_interface *ops;
-static struct test_host host;
 static char test_host_warning[300]; // the last
 
 static void keep_warning(const struct ls_host *of, uint32_t level, const char *message)
@@ -27,14 +20,10 @@ static void keep_warning(const struct ls_host *of, uint32_t level, const char *m
         snprintf(test_host_warning, sizeof(test_host_warning), "%s", message);
 }
 
-static struct ls_device *opened(const char *options)
+static struct ls_device *opened_with(const char *options)
 {
-    const struct ls_device_config config = {.struct_size = sizeof(config)};
-    struct ls_device *device = NULL;
     ck_assert(test_host_set(&host, options));
-    ck_assert_msg(ls_device_open_state(ops, &host.host, &config, &device) == LS_OK, "%s",
-                  host.message);
-    return device;
+    return opened(0);
 }
 
 // x: (2, 8, 8, 8), w: (3, 3, 8, 5), y: (2, 6, 6, 5); with a bias and ReLU where `fused`. Fewer channels own kernels would take.
@@ -72,7 +61,7 @@ static void assert_by(struct ls_device *device, uint32_t dtype, int fused, const
 // Engines 1 to 6 must not be taken, 7 makes 0 of a NaN in its ReLU, 8 is for tensor cores.
 TEST(the_first_engine_that_keeps_bits_precision_and_nan_is_taken)
 {
-    struct ls_device *device = opened("");
+    struct ls_device *device = opened_with("");
     assert_by(device, LS_F32, 0, "cuDNN engine 7");
     assert_by(device, LS_F32, 1, "cuDNN engine 9 + bias + relu");
     assert_by(device, LS_BF16, 0, "cuDNN engine 7");
@@ -82,7 +71,7 @@ TEST(the_first_engine_that_keeps_bits_precision_and_nan_is_taken)
 
 TEST(with_tf32_engines_that_use_it_are_first)
 {
-    struct ls_device *device = opened("tf32=on");
+    struct ls_device *device = opened_with("tf32=on");
     assert_by(device, LS_F32, 0, "cuDNN engine 8");
     assert_by(device, LS_F32, 1, "cuDNN engine 8 + bias + relu");
     assert_by(device, LS_BF16, 0, "cuDNN engine 7");
@@ -92,7 +81,7 @@ TEST(with_tf32_engines_that_use_it_are_first)
 TEST(without_a_fused_engine_bias_and_relu_are_a_pass)
 {
     setenv("CUDA_FAKE_NO_FUSED", "1", 1);
-    struct ls_device *device = opened("");
+    struct ls_device *device = opened_with("");
     const struct test_request request = request_of(LS_F32, 1);
     struct ls_kernel_answer answer = {.struct_size = sizeof(answer)};
     assert_by(device, LS_F32, 1, "cuDNN engine 7");
@@ -115,7 +104,7 @@ TEST(a_cudnn_without_its_graph_api_is_refused)
 TEST(a_plan_is_made_once_and_goes_with_the_device)
 {
     struct double_counts first, second;
-    struct ls_device *device = opened("");
+    struct ls_device *device = opened_with("");
     assert_by(device, LS_F32, 1, "cuDNN engine 9");
     double_count(&first);
     ck_assert_uint_gt(first.descriptors, 0);
@@ -131,8 +120,8 @@ TEST(a_plan_is_made_once_and_goes_with_the_device)
 TEST(the_fastest_is_taken_by_all_replicas_where_plans_are_timed)
 {
     setenv("CUDA_FAKE_SLOW_ENGINE", "7", 1);
-    struct ls_device *device = opened("timing=on"), *other = opened("timing=on");
-    struct ls_device *untimed = opened("timing=off");
+    struct ls_device *device = opened_with("timing=on"), *other = opened_with("timing=on");
+    struct ls_device *untimed = opened_with("timing=off");
     assert_by(device, LS_F32, 0, "cuDNN engine 9");
     assert_by(device, LS_F32, 1, "cuDNN engine 9 + bias + relu");
     setenv("CUDA_FAKE_SLOW_ENGINE", "9", 1);
@@ -158,7 +147,7 @@ static char *choices_of_another(const char *slow, const char *multiprocessors)
         uint64_t needed = 0;
         setenv("CUDA_FAKE_SLOW_ENGINE", slow, 1);
         setenv("CUDA_FAKE_MULTIPROCESSORS", multiprocessors, 1);
-        struct ls_device *device = opened("timing=on");
+        struct ls_device *device = opened_with("timing=on");
         assert_by(device, LS_F32, 0, "cuDNN engine ");
         assert_by(device, LS_F32, 1, "cuDNN engine ");
         const bool given = !ops->choices->give(&host.host, text, 4096, &needed) && needed <= 4096 &&
@@ -189,10 +178,10 @@ TEST(choices_of_another_process_are_taken_whatever_is_fast_here)
     setenv("CUDA_FAKE_SLOW_ENGINE", "9", 1);
     ck_assert(test_host_set(&host, "timing=on"));
     ck_assert_str_eq(ops->choices->depend(&host.host), "timing=on");
-    struct ls_device *before = opened("timing=on");
+    struct ls_device *before = opened_with("timing=on");
     assert_by(before, LS_F32, 0, "cuDNN engine 7");
     ck_assert_int_eq(take(text), LS_OK);
-    struct ls_device *device = opened("timing=on");
+    struct ls_device *device = opened_with("timing=on");
     assert_by(device, LS_F32, 0, "cuDNN engine 9");
     assert_by(device, LS_F32, 1, "cuDNN engine 9 + bias + relu");
     assert_by(device, LS_F16, 0, "cuDNN engine "); // of which the other knows nothing
@@ -209,7 +198,7 @@ TEST(choices_for_another_gpu_are_not_taken)
     setenv("CUDA_FAKE_SLOW_ENGINE", "9", 1);
     ck_assert(test_host_set(&host, "timing=on"));
     ck_assert_int_eq(take(text), LS_OK);
-    struct ls_device *device = opened("timing=on");
+    struct ls_device *device = opened_with("timing=on");
     assert_by(device, LS_F32, 0, "cuDNN engine 7");
     ck_assert_str_eq(test_host_warning, "GPU 0: worker 0 has another GPU or another cuDNN, so this "
                                         "worker chooses plans of cuDNN itself where it must");
@@ -226,7 +215,7 @@ TEST(a_choice_that_cannot_be_made_here_is_an_error)
     last[1] = '8';
     ck_assert(test_host_set(&host, "timing=on"));
     ck_assert_int_eq(take(text), LS_OK);
-    struct ls_device *device = opened("timing=on");
+    struct ls_device *device = opened_with("timing=on");
     struct ls_kernel_answer answer = {.struct_size = sizeof(answer)};
     int failed = 0;
     for (int fused = 0; fused < 2; fused++) {
@@ -281,7 +270,7 @@ static void in_another(const char *options, uint32_t dtype, const char *slow, co
     const pid_t child = fork();
     if (child == 0) {
         setenv("CUDA_FAKE_SLOW_ENGINE", slow, 1);
-        struct ls_device *device = opened(options);
+        struct ls_device *device = opened_with(options);
         assert_by(device, dtype, 0, by);
         ls_device_close(device);
         _exit(0);
@@ -339,7 +328,7 @@ TEST(processes_that_write_at_once_lose_nothing)
     for (int i = 0; i < PROCESSES; i++) {
         children[i] = fork();
         if (children[i] == 0) {
-            struct ls_device *device = opened(plans_options);
+            struct ls_device *device = opened_with(plans_options);
             for (int fused = 0; fused < TIMES; fused++)
                 assert_by(device, types[i], fused, "cuDNN engine ");
             ls_device_close(device);
@@ -368,7 +357,7 @@ TEST(a_file_that_another_process_writes_is_waited_for_but_not_for_ever)
     snprintf(beside, sizeof(beside), "%s.new", plans_path);
     const int fd = open(beside, O_WRONLY | O_CREAT, 0600);
     ck_assert_int_eq(flock(fd, LOCK_EX), 0);
-    struct ls_device *device = opened(plans_options);
+    struct ls_device *device = opened_with(plans_options);
     ck_assert_int_eq(test_prepare(ops, device, &request, &answer), LS_OK);
     ops->kernels->release(device, answer.kernel);
     ck_assert_ptr_nonnull(strstr(test_host_warning, "another process holds the lock of FILE.new"));
@@ -391,7 +380,7 @@ LOOP_TEST(a_new_file_that_cannot_be_written_is_refused_by_what_it_is, 0, 3)
     snprintf(beside, sizeof(beside), "%s.new", plans_path);
     ck_assert_int_eq(_i == 2 ? mkdir(beside, 0700) : mkfifo(beside, 0600), 0);
     const int reader = _i == 1 ? open(beside, O_RDONLY | O_NONBLOCK) : -1;
-    struct ls_device *device = opened(plans_options);
+    struct ls_device *device = opened_with(plans_options);
     ck_assert_int_eq(test_prepare(ops, device, &request, &answer), LS_BAD_INPUT);
     const char *says = _i == 2 ? "FILE.new beside it cannot be written: Is a directory"
                                : "FILE.new beside it is no regular file: delete it";
@@ -406,12 +395,12 @@ TEST(a_folder_that_is_not_there_is_refused_before_anything_is_timed)
 {
     const struct test_request request = request_of(LS_F32, 0);
     struct ls_kernel_answer answer = {.struct_size = sizeof(answer)};
-    struct ls_device *device = opened("timing=on,plans=/tmp/no-such-folder/plans");
+    struct ls_device *device = opened_with("timing=on,plans=/tmp/no-such-folder/plans");
     ck_assert_int_eq(test_prepare(ops, device, &request, &answer), LS_BAD_INPUT);
     ck_assert_str_eq(host.message, "plans=/tmp/no-such-folder/plans: its folder cannot be written: "
                                    "No such file or directory");
     ls_device_close(device);
-    device = opened("plans=/tmp/no-such-folder/plans"); // nothing is to be written
+    device = opened_with("plans=/tmp/no-such-folder/plans"); // nothing is to be written
     ck_assert_int_eq(test_prepare(ops, device, &request, &answer), LS_OK);
     ops->kernels->release(device, answer.kernel);
     ls_device_close(device);
@@ -455,7 +444,7 @@ TEST(choices_of_a_run_are_for_runs_with_the_same_options)
     };
     for (int twice = 0; twice < 2; twice++) {
         for (size_t i = 0; i < sizeof(runs) / sizeof(*runs); i++) {
-            struct ls_device *device = opened(runs[i].options);
+            struct ls_device *device = opened_with(runs[i].options);
             assert_by(device, LS_F32, 0, runs[i].by);
             ls_device_close(device);
             ck_assert_int_eq(access(plans_path, F_OK), runs[i].lines ? 0 : -1);
@@ -491,7 +480,7 @@ TEST(a_file_of_many_lines_is_read_and_added_to)
         end += sprintf(end, "%d%s", 1000 + i, rest); // of other GPUs
     write_plans(many, (size_t)(end - many));
     setenv("CUDA_FAKE_SLOW_ENGINE", "9", 1);
-    struct ls_device *device = opened(plans_options);
+    struct ls_device *device = opened_with(plans_options);
     assert_by(device, LS_F32, 0, "cuDNN engine 9");
     assert_by(device, LS_BF16, 0, "cuDNN engine ");
     assert_by(device, LS_F16, 0, "cuDNN engine ");
@@ -583,7 +572,7 @@ LOOP_TEST(what_the_file_has_not_is_said_once_where_nothing_adds_it, 0, 3)
     plans_options[strlen(plans_options) - strlen(",timing=on")] = '\0';
     if (_i == 1)
         setenv("CUDA_FAKE_MULTIPROCESSORS", "114", 1);
-    struct ls_device *device = opened(plans_options);
+    struct ls_device *device = opened_with(plans_options);
     assert_by(device, LS_F32, 0, _i == 2 ? "cuDNN engine 9" : "cuDNN engine 7");
     if (_i == 2)
         ck_assert_str_eq(test_host_warning, "");
@@ -654,7 +643,7 @@ TEST(attention_is_cudnns_where_its_bits_and_precision_are_kept)
         {"fused_attention=off", LS_BF16, 8, 0, 0, 0, composed, composed},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct ls_device *device = opened(rows[i].options);
+        struct ls_device *device = opened_with(rows[i].options);
         struct ls_kernel_answer forward, backward;
         prepare_attention(device, LS_OP_ATTENTION, rows[i].dtype, rows[i].depth, rows[i].rate, 0, 0,
                           &forward);
@@ -705,21 +694,22 @@ TEST(a_nan_comes_out_of_a_convolution_with_relu)
 {
     static const char *const options[] = {"", "timing=on", "tf32=on"};
     for (int i = 0; i < 3; i++) {
-        struct ls_device *device = opened(options[i]);
+        struct ls_device *device = opened_with(options[i]);
         ck_assert_float_eq(last_of_fused(device, 1), 0);
         ck_assert_msg(isnan(last_of_fused(device, NAN)), "%s", options[i]);
         ls_device_close(device);
     }
 }
 
-int main(void)
+static void set_up(void)
 {
-    printf("on the fake of CUDA: NOT A GPU\n");
-    plugin = test_plugin_open("device-cuda");
-    if (!plugin)
-        return 1; // it says why; the fake is built wherever the tests are
-    ops = plugin->interface;
     test_host_init(&host, plugin);
     host.host.log = keep_warning;
-    return test_suite_run("convolutions of device cuda on the fake");
+}
+
+TEST_FIXTURE(set_up, NULL);
+
+int main(void)
+{
+    return run_on_fake("convolutions of device cuda on the fake");
 }

@@ -1,37 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The host code of device `cuda` on the fake (tests/support/cuda-fake). NOT A GPU. What the device suite does not
 // ask: copies of any size, order, several GPUs, failures, and that nothing is left behind.
-#include "core/plugin/device.h"
-#include "tests/support/device_calls.h"
-#include "tests/support/cuda-fake/fake.h"
-#include "tests/support/plugin.h"
-#include "tests/support/suite.h"
+#include "tests/plugins/device/cuda/on_fake.h"
 
 #include <check.h>
 #include <sched.h>
 #include <signal.h>
-
-static const struct ls_plugin *plugin;
-static const struct ls_device_interface *ops;
-static struct test_host host;
-
-static int32_t open_device(uint32_t index, struct ls_device **out)
-{
-    const struct ls_device_config config = {.struct_size = sizeof(config), .index = index};
-    return ls_device_open_state(ops, &host.host, &config, out);
-}
-
-static struct ls_device *opened(void)
-{
-    struct ls_device *device = NULL;
-    ck_assert_msg(open_device(0, &device) == LS_OK, "%s", host.message);
-    return device;
-}
-
-static void assert_says(const char *text)
-{
-    ck_assert_msg(strstr(host.message, text), "\"%s\" does not say \"%s\"", host.message, text);
-}
 
 static unsigned char *pattern(size_t bytes, unsigned seed)
 {
@@ -48,7 +22,7 @@ static unsigned char *pattern(size_t bytes, unsigned seed)
 TEST(copies_of_any_size_come_back)
 {
     static const size_t sizes[] = {1, 255, 262143, 262144, 262145, 9000001, 20000003};
-    struct ls_device *device = opened();
+    struct ls_device *device = opened(0);
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         unsigned char *values = pattern(sizes[i], 5), *back = pattern(sizes[i], 6);
         void *memory = (void *)ops->memory->allocate(device, sizes[i]),
@@ -75,7 +49,7 @@ TEST(copies_of_any_size_come_back)
 TEST(the_source_of_a_copy_may_change_at_once)
 {
     enum { COUNT = 200, BYTES = 5000 };
-    struct ls_device *device = opened();
+    struct ls_device *device = opened(0);
     unsigned char *values = malloc(BYTES), *back = malloc(BYTES);
     char *memory = (void *)ops->memory->allocate(device, COUNT * BYTES);
     for (int i = 0; i < COUNT; i++) {
@@ -120,7 +94,7 @@ LOOP_TEST(a_segment_of_casts_has_the_bits_of_its_casts, 0, 2)
     static struct ls_segment_value values[2 * CASTS];
     static struct ls_memory memory[2 * CASTS];
     static uint32_t numbers[2 * CASTS];
-    struct ls_device *device = opened();
+    struct ls_device *device = opened(0);
     const size_t bytes = (size_t)CASTS * ROOM * 2;
     unsigned char *numbers_of = pattern(2 * bytes, 7), *one = malloc(bytes), *all = malloc(bytes);
     char *from = (void *)ops->memory->allocate(device, 2 * bytes);
@@ -308,7 +282,7 @@ TABLE_TEST(a_loss_with_its_gradient_has_the_bits_of_both, joined_losses)
     struct ls_tensor_desc descs[2][4];
     struct ls_segment_kernel kernels[2];
     struct ls_segment_value values[LOSS_TENSORS];
-    struct ls_device *device = opened();
+    struct ls_device *device = opened(0);
     struct loss_tensors tensors;
     make_loss_tensors(device, loss, &tensors);
     for (uint32_t k = 0; k < 2; k++) {
@@ -366,7 +340,7 @@ TABLE_TEST(a_loss_with_its_gradient_has_the_bits_of_both, joined_losses)
 
 TEST(host_memory_is_copied_to_host_memory_and_nothing_is_copied_as_nothing)
 {
-    struct ls_device *device = opened();
+    struct ls_device *device = opened(0);
     char from[] = "abc", to[] = "xyz";
     ck_assert_int_eq(ops->memory->copy(device, ls_host_memory(to), ls_host_memory(from), 2, NULL),
                      LS_OK);
@@ -379,7 +353,7 @@ TEST(host_memory_is_copied_to_host_memory_and_nothing_is_copied_as_nothing)
 
 TEST(a_stream_of_somebody_else_is_refused)
 {
-    struct ls_device *device = opened();
+    struct ls_device *device = opened(0);
     char from[4] = "abc", to[4];
     ck_assert_int_eq(ops->memory->copy(device, ls_host_memory(to), ls_host_memory(from), 4, from),
                      LS_UNSUPPORTED);
@@ -422,7 +396,7 @@ static void addition_finish(struct ls_device *device, struct addition *addition)
 TEST(a_copy_to_the_host_waits_for_the_kernels_before_it)
 {
     enum { COUNT = 1000, TIMES = 100 };
-    struct ls_device *device = opened();
+    struct ls_device *device = opened(0);
     struct addition a;
     float one[COUNT], sum[COUNT];
     addition_prepare(device, COUNT, &a);
@@ -449,7 +423,7 @@ TEST(a_copy_to_the_host_waits_for_the_kernels_before_it)
 // Whichever of the two has a layout of this device's own; plain beside turned is refused.
 TEST(the_gradient_of_a_penalty_lies_as_its_variable)
 {
-    struct ls_device *device = opened();
+    struct ls_device *device = opened(0);
     const struct ls_tensor_desc any = {
         .dtype = LS_F32, .ndims = 2, .dims = {5, 7}, .layout = {.kind = LS_LAYOUT_ANY}};
     struct ls_tensor_desc plain = any, turned = any;
@@ -481,7 +455,7 @@ TEST(several_devices_share_a_gpu)
     struct ls_device *devices[4];
     char in[4] = "abc", out[4] = "";
     for (int i = 0; i < 4; i++)
-        devices[i] = opened();
+        devices[i] = opened(0);
     struct double_counts counts;
     double_count(&counts);
     ck_assert_uint_eq(counts.streams, 4);
@@ -503,7 +477,7 @@ TEST(several_devices_share_a_gpu)
 TEST(each_gpu_has_its_own_memory)
 {
     setenv("CUDA_FAKE_DEVICES", "2", 1);
-    struct ls_device *first = opened(), *second = NULL, *third = NULL;
+    struct ls_device *first = opened(0), *second = NULL, *third = NULL;
     char bytes[4] = "abc";
     ck_assert_int_eq(open_device(1, &second), LS_OK);
     ck_assert_int_eq(open_device(2, &third), LS_UNAVAILABLE);
@@ -554,7 +528,7 @@ static struct test_request convolution_request(void)
 
 TEST(closing_gives_everything_back)
 {
-    struct ls_device *device = opened();
+    struct ls_device *device = opened(0);
     struct test_request request = convolution_request();
     struct ls_kernel_answer answer = {.struct_size = sizeof(answer)};
     struct addition a;
@@ -587,7 +561,7 @@ TEST(a_device_that_does_not_open_leaves_nothing)
 TEST(memory_that_is_not_there_is_null)
 {
     setenv("CUDA_FAKE_MEMORY", "1000000", 1);
-    struct ls_device *device = opened();
+    struct ls_device *device = opened(0);
     void *some = (void *)ops->memory->allocate(device, 900000);
     ck_assert_ptr_nonnull(some);
     ck_assert_ptr_null((void *)ops->memory->allocate(device, 900000));
@@ -608,7 +582,7 @@ static uint64_t blocks_in_use(void)
 TEST(without_an_arena_each_buffer_is_an_allocation)
 {
     ck_assert_int_eq(test_host_set(&host, "arena=off"), 1);
-    struct ls_device *device = opened();
+    struct ls_device *device = opened(0);
     const uint64_t before = blocks_in_use();
     void *one = (void *)ops->memory->allocate(device, 4),
          *other = (void *)ops->memory->allocate(device, 4);
@@ -625,7 +599,7 @@ TEST(without_an_arena_each_buffer_is_an_allocation)
 START_TEST(a_write_behind_a_buffer_ends_the_process)
 {
     ck_assert_int_eq(test_host_set(&host, "arena=off"), 1);
-    struct ls_device *device = opened();
+    struct ls_device *device = opened(0);
     void *memory = (void *)ops->memory->allocate(device, 100);
     ck_assert_int_eq(ops->memory->zero(device, ls_host_memory(memory), 101, NULL), LS_OK);
     ops->memory->release(device, memory);
@@ -638,7 +612,7 @@ START_TEST(what_is_read_behind_a_buffer_is_no_number)
     enum { COUNT = 11 };
     float values[COUNT] = {0};
     ck_assert_int_eq(test_host_set(&host, "arena=off"), 1);
-    struct ls_device *device = opened();
+    struct ls_device *device = opened(0);
     struct addition a;
     addition_prepare(device, COUNT, &a);
     void *whole = a.arguments[1];
@@ -659,7 +633,7 @@ END_TEST
 TEST(a_kernel_that_fails_is_told_by_the_next_wait_and_once)
 {
     setenv("CUDA_FAKE_FAIL", "2", 1);
-    struct ls_device *device = opened();
+    struct ls_device *device = opened(0);
     struct addition a;
     float values[10];
     addition_prepare(device, 10, &a);
@@ -692,7 +666,7 @@ TEST(a_kernel_that_fails_is_told_by_the_next_library_call)
     struct addition a;
     setenv("CUDA_FAKE_FAIL", "0", 1);
     setenv("CUDA_FAKE_STREAMS", "thread", 1);
-    struct ls_device *device = opened();
+    struct ls_device *device = opened(0);
     addition_prepare(device, 1, &a);
     ck_assert_int_eq(test_prepare(ops, device, &request, &answer), LS_OK);
     void *scratch = (void *)ops->memory->allocate(device, answer.scratch_bytes);
@@ -714,7 +688,7 @@ LOOP_TEST(after_an_error_that_stays_nothing_else_is_said, 0, 4)
     setenv("CUDA_FAKE_FAIL", "0", 1);
     setenv("CUDA_FAKE_ERROR", errors[_i], 1);
     setenv("CUDA_FAKE_DEVICES", "2", 1);
-    struct ls_device *device = opened(), *other = NULL;
+    struct ls_device *device = opened(0), *other = NULL;
     struct ls_event *event = NULL;
     struct addition a;
     float values[10];
@@ -742,17 +716,11 @@ LOOP_TEST(a_convolution_takes_a_twentieth_of_the_memory_as_workspace, 0, 2)
     struct test_request request = convolution_request();
     struct ls_kernel_answer answer = {.struct_size = sizeof(answer)};
     setenv("CUDA_FAKE_MEMORY", memory[_i], 1);
-    struct ls_device *device = opened();
+    struct ls_device *device = opened(0);
     ck_assert_int_eq(test_prepare(ops, device, &request, &answer), LS_OK);
     ck_assert_int_eq(answer.slow != 0, _i == 0);
     ops->kernels->release(device, answer.kernel);
     ls_device_close(device);
-}
-
-static const char *short_deadline(const struct ls_host *of, const char *name)
-{
-    (void)of;
-    return strcmp(name, "deadline") == 0 ? "1" : NULL;
 }
 
 // Nothing is waited for a second time, and nothing freed that the GPU may still write to.
@@ -760,7 +728,7 @@ TEST(work_that_never_ends_meets_the_deadline)
 {
     setenv("CUDA_FAKE_HANG", "0", 1);
     host.host.option = short_deadline;
-    struct ls_device *device = opened();
+    struct ls_device *device = opened(0);
     struct addition a;
     float values[10];
     addition_prepare(device, 10, &a);
@@ -781,7 +749,7 @@ TEST(types_that_do_not_go_together_are_refused)
 {
     static const uint32_t wrong[][3] = {
         {LS_BF16, LS_F32, LS_BF16}, {LS_F32, LS_F32, LS_F16}, {LS_F64, LS_F64, LS_F64}};
-    struct ls_device *device = opened();
+    struct ls_device *device = opened(0);
     struct test_request request = convolution_request();
     struct ls_kernel_answer answer = {.struct_size = sizeof(answer)};
     for (size_t k = 0; k < sizeof(wrong) / sizeof(wrong[0]); k++) {
@@ -813,7 +781,7 @@ static float product(const char *tf32, uint32_t op, float x, float w)
     float y = 0;
     tf32_option = tf32;
     host.host.option = answer_tf32;
-    struct ls_device *device = opened();
+    struct ls_device *device = opened(0);
     request.op = op;
     for (int i = 0; i < 3; i++) {
         request.arguments[i] = (struct ls_tensor_desc){
@@ -888,32 +856,15 @@ TEST(a_child_of_a_process_with_a_driver_probes_it_and_cannot_use_it)
     assert_says("the driver does not start: ");
 }
 
-static void reset(void)
-{
-    static const char *const names[] = {"DEVICES", "VERSION", "MEMORY", "PINNED",
-                                        "FAIL",    "ERROR",   "HANG"};
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        char name[64];
-        snprintf(name, sizeof(name), "CUDA_FAKE_%s", names[i]);
-        unsetenv(name);
-    }
-    test_host_init(&host, plugin);
-}
-
 TEST_FIXTURE(reset, NULL);
 
 int main(void)
 {
-    printf("on the fake of CUDA: NOT A GPU\n");
     setenv("CUDA_FAKE_FORKED", "1", 1); // each test is a child of this process
-    plugin = test_plugin_open("device-cuda");
-    if (!plugin)
-        return 1; // it says why; the fake is built wherever the tests are
-    ops = plugin->interface;
     tcase_add_test_raise_signal(test_registered(), a_write_behind_a_buffer_ends_the_process,
                                 SIGABRT);
 #ifndef __SANITIZE_ADDRESS__
     tcase_add_test(test_registered(), what_is_read_behind_a_buffer_is_no_number);
 #endif
-    return test_suite_run("device cuda on the fake");
+    return run_on_fake("device cuda on the fake");
 }

@@ -2,17 +2,11 @@
 // Batch normalization of device `cuda` on the fake. NOT A GPU. What the device suite does not ask: how its kernels divide
 // rows and channels of every kind between blocks, how many they are, and that they can be recorded.
 #include "core/plugin/half.h"
-#include "tests/support/device_calls.h"
-#include "tests/support/cuda-fake/fake.h"
-#include "tests/support/plugin.h"
-#include "tests/support/suite.h"
+#include "tests/plugins/device/cuda/on_fake.h"
 
 #include <check.h>
 #include <math.h>
 
-static const struct ls_plugin *plugin;
-static const struct ls_device_interface *ops;
-static struct test_host host;
 static struct ls_device *device;
 
 #define EPSILON 1e-3f
@@ -446,12 +440,10 @@ TEST(what_does_not_belong_together_is_refused)
     assert_refused(&request, "cannot be added to");
 }
 
-static void open_device(void)
+static void set_up(void)
 {
-    const struct ls_device_config config = {.struct_size = sizeof(config)};
     test_host_init(&host, plugin);
-    ck_assert_msg(ls_device_open_state(ops, &host.host, &config, &device) == LS_OK, "%s",
-                  host.message);
+    device = opened(0);
 }
 
 static void close_device(void)
@@ -459,14 +451,9 @@ static void close_device(void)
     ls_device_close(device);
 }
 
-TEST_FIXTURE(open_device, close_device);
+TEST_FIXTURE(set_up, close_device);
 
 int main(void)
 {
-    printf("on the fake of CUDA: NOT A GPU\n");
-    plugin = test_plugin_open("device-cuda");
-    if (!plugin)
-        return 1; // it says why; the fake is built wherever the tests are
-    ops = plugin->interface;
-    return test_suite_run("batch normalization on the fake of CUDA");
+    return run_on_fake("batch normalization on the fake of CUDA");
 }

@@ -1,27 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who does which pooling of device `cuda`, on the fake. NOT A GPU. That the results are right is the device suite's.
-#include "core/plugin/device.h"
 #include "plugins/device/cuda/engine/division.h"
-#include "tests/support/device_calls.h"
-#include "tests/support/cuda-fake/fake.h"
-#include "tests/support/plugin.h"
-#include "tests/support/suite.h"
+#include "tests/plugins/device/cuda/on_fake.h"
 
 #include <check.h>
 #include <stdbool.h>
-
-static const struct ls_plugin *plugin;
-static const struct ls_device_interface *ops;
-static struct test_host host;
-
-static struct ls_device *opened(void)
-{
-    struct ls_device *device = NULL;
-    const struct ls_device_config config = {.struct_size = sizeof(config)};
-    ck_assert_msg(ls_device_open_state(ops, &host.host, &config, &device) == LS_OK, "%s",
-                  host.message);
-    return device;
-}
 
 // ---- Who does it ----
 
@@ -101,7 +84,7 @@ static void assert_done_by(struct ls_device *device, const struct pooling *p, co
 
 TEST(cudnn_pools_what_it_can_and_own_kernels_the_rest)
 {
-    struct ls_device *device = opened();
+    struct ls_device *device = opened(0);
     for (size_t i = 0; i < POOLINGS; i++)
         assert_done_by(device, &poolings[i], poolings[i].by);
     ls_device_close(device);
@@ -110,7 +93,7 @@ TEST(cudnn_pools_what_it_can_and_own_kernels_the_rest)
 TEST(own_kernels_pool_types_that_cudnn_does_not_know)
 {
     setenv("CUDA_FAKE_NO_HALVES", "1", 1);
-    struct ls_device *device = opened();
+    struct ls_device *device = opened(0);
     for (size_t i = 0; i < POOLINGS; i++)
         assert_done_by(device, &poolings[i], poolings[i].dtype ? "own" : poolings[i].by);
     ls_device_close(device);
@@ -136,7 +119,7 @@ static uint32_t inputs_of_backward(struct ls_device *device, uint32_t activation
 
 TEST(a_relu_behind_max_pooling_reads_y_instead_of_x)
 {
-    struct ls_device *device = opened();
+    struct ls_device *device = opened(0);
     ck_assert_uint_eq(inputs_of_backward(device, LS_RELU, false), 1 | 4 | 8);
     ck_assert_uint_eq(inputs_of_backward(device, LS_RELU6, false), 1 | 4 | 8);
     ck_assert_uint_eq(inputs_of_backward(device, LS_TANH, false), 1 | 8 | 16);
@@ -192,7 +175,7 @@ static void run_twice(uint32_t op, const float *in, float *out)
     const uint64_t bytes[2] = {(backward ? 1 : 4) * sizeof(float),
                                (backward ? 4 : 1) * sizeof(float)};
     struct ls_kernel_answer answer = {.struct_size = sizeof(answer)};
-    struct ls_device *device = opened();
+    struct ls_device *device = opened(0);
     void *arguments[2] = {(void *)ops->memory->allocate(device, bytes[0]),
                           (void *)ops->memory->allocate(device, bytes[1])};
     ck_assert_int_eq(test_prepare(ops, device, &request, &answer), LS_OK);
@@ -239,21 +222,16 @@ TEST(what_cudnn_refuses_at_a_launch_own_kernels_do)
     ck_assert_int_eq(warnings, 2);
 }
 
-static void reset(void)
+static void set_up(void)
 {
     test_host_init(&host, plugin);
     host.host.log = count_warnings;
     warnings = 0;
 }
 
-TEST_FIXTURE(reset, NULL);
+TEST_FIXTURE(set_up, NULL);
 
 int main(void)
 {
-    printf("on the fake of CUDA: NOT A GPU\n");
-    plugin = test_plugin_open("device-cuda");
-    if (!plugin)
-        return 1; // it says why; the fake is built wherever the tests are
-    ops = plugin->interface;
-    return test_suite_run("pooling of device cuda on the fake");
+    return run_on_fake("pooling of device cuda on the fake");
 }

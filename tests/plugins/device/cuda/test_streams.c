@@ -2,10 +2,7 @@
 // Streams, recordings and memory of device `cuda` on the fake. NOT A GPU. What the device suite does not ask: GPUs that
 // do not reach each other, work that fails or never ends, what spoils a recording, and how much of a GPU is held.
 #include "plugins/device/cuda/engine.h"
-#include "tests/support/device_calls.h"
-#include "tests/support/cuda-fake/fake.h"
-#include "tests/support/plugin.h"
-#include "tests/support/suite.h"
+#include "tests/plugins/device/cuda/on_fake.h"
 
 #include <check.h>
 #include <dlfcn.h>
@@ -15,24 +12,6 @@
 #ifndef CUDA_ENGINE_FILE
 #error "the build names the engine on the fake: CUDA_ENGINE_FILE"
 #endif
-
-static const struct ls_plugin *plugin;
-static const struct ls_device_interface *ops;
-static struct test_host host;
-
-static struct ls_device *opened(uint32_t index)
-{
-    struct ls_device *device = NULL;
-    const struct ls_device_config config = {.struct_size = sizeof(config), .index = index};
-    ck_assert_msg(ls_device_open_state(ops, &host.host, &config, &device) == LS_OK, "%s",
-                  host.message);
-    return device;
-}
-
-static void assert_says(const char *text)
-{
-    ck_assert_msg(strstr(host.message, text), "\"%s\" does not say \"%s\"", host.message, text);
-}
 
 static void *stream_of(struct ls_device *device)
 {
@@ -209,12 +188,6 @@ TEST(an_event_tells_that_work_has_failed)
     ops->streams->event_close(device, event);
     ops->streams->close(device, stream);
     ls_device_close(device);
-}
-
-static const char *short_deadline(const struct ls_host *of, const char *name)
-{
-    (void)of;
-    return strcmp(name, "deadline") == 0 ? "1" : NULL;
 }
 
 // The own stream waits for a stream whose work never ends: nothing of both is freed.
@@ -574,27 +547,11 @@ TEST(closing_gives_everything_back)
     ck_assert_uint_eq(counts.handles + counts.graphs, 0);
 }
 
-static void reset(void)
-{
-    static const char *const names[] = {"DEVICES", "MEMORY", "NO_PEERS", "FAIL", "HANG"};
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        char name[64];
-        snprintf(name, sizeof(name), "CUDA_FAKE_%s", names[i]);
-        unsetenv(name);
-    }
-    test_host_init(&host, plugin);
-}
-
 TEST_FIXTURE(reset, NULL);
 
 int main(void)
 {
-    printf("on the fake of CUDA: NOT A GPU\n");
-    plugin = test_plugin_open("device-cuda");
-    if (!plugin)
-        return 1; // it says why; the fake is built wherever the tests are
-    ops = plugin->interface;
     tcase_add_test_raise_signal(test_registered(),
                                 memory_of_a_gpu_that_was_not_opened_to_is_never_touched, SIGABRT);
-    return test_suite_run("streams of device cuda on the fake");
+    return run_on_fake("streams of device cuda on the fake");
 }

@@ -1,16 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who does which convolution of device `cuda`, on the fake. NOT A GPU. That the results are right is the device suite's.
-#include "core/plugin/device.h"
-#include "tests/support/device_calls.h"
-#include "tests/support/cuda-fake/fake.h"
-#include "tests/support/plugin.h"
-#include "tests/support/suite.h"
+#include "tests/plugins/device/cuda/on_fake.h"
 
 #include <check.h>
 
-static const struct ls_plugin *plugin;
-static const struct ls_device_interface *ops;
-static struct test_host host;
 static struct ls_device *device;
 
 enum { BATCH = 64, SIDE = 28, FILTERS = 32 };
@@ -97,12 +90,10 @@ TEST(they_need_no_copies_of_halves_for_a_gradient_in_float32)
     }
 }
 
-static void open_device(void)
+static void set_up(void)
 {
-    const struct ls_device_config config = {.struct_size = sizeof(config)};
     test_host_init(&host, plugin);
-    ck_assert_msg(ls_device_open_state(ops, &host.host, &config, &device) == LS_OK, "%s",
-                  host.message);
+    device = opened(0);
 }
 
 static void close_device(void)
@@ -110,14 +101,9 @@ static void close_device(void)
     ops->close(device);
 }
 
-TEST_FIXTURE(open_device, close_device);
+TEST_FIXTURE(set_up, close_device);
 
 int main(void)
 {
-    printf("on the fake of CUDA: NOT A GPU\n");
-    plugin = test_plugin_open("device-cuda");
-    if (!plugin)
-        return 1; // it says why; the fake is built wherever the tests are
-    ops = plugin->interface;
-    return test_suite_run("convolutions of device cuda on the fake");
+    return run_on_fake("convolutions of device cuda on the fake");
 }
