@@ -2,11 +2,7 @@
 // Optimizers, schedules, losses, metrics and weights against Keras: a small model that Keras has
 // trained for 20 steps in each of many ways (lab/fixtures/keras_fitting.py). And what holds of
 // them whatever the number of replicas.
-#include "tests/core/train/support.h"
-
-#include "tests/support/suite.h"
-
-#include <jansson.h>
+#include "tests/core/train/of_keras.h"
 
 // Losses of float32 steps: the first to a few roundings, then what these grow to. Thresholds and
 // roots of differences make more of a rounding. Adam's third step already is 1.3e-6 off, because
@@ -19,38 +15,6 @@
 #define MEANS 2e-5
 
 #define MOST 1024
-
-static json_t *fixture;
-
-// The fixture is read in the parent; each test is a process of its own.
-static void read_fixture(void)
-{
-    json_error_t error;
-    fixture = json_load_file(FITTING, 0, &error);
-    if (!fixture)
-        fprintf(stderr, "%s: %s\n", FITTING, error.text);
-}
-
-static const char *text_of(const json_t *object, const char *key)
-{
-    return json_string_value(json_object_get(object, key));
-}
-
-// The numbers of nested lists; how many.
-static size_t flatten(const json_t *list, float *out)
-{
-    size_t count = 0, i;
-    const json_t *value;
-    if (!json_is_array(list)) {
-        *out = (float)json_number_value(list);
-        return 1;
-    }
-    json_array_foreach((json_t *)list, i, value)
-    {
-        count += flatten(value, out + count);
-    }
-    return count;
-}
 
 static struct ls_data *data_for(const json_t *c, bool weighted)
 {
@@ -406,8 +370,5 @@ TEST_SECONDS(100);
 
 int main(void)
 {
-    read_fixture();
-    const int failed = test_suite_run("fitting");
-    json_decref(fixture);
-    return failed;
+    return run_with_fixture(FITTING, "fitting");
 }

@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loss scales against Keras's LossScaleOptimizer (lab/fixtures/keras_loss_scale.py), with an example whose
 // gradient overflows on one of several replicas; and what a scale must not change.
-#include "tests/core/train/support.h"
-
-#include "tests/support/suite.h"
-
-#include <jansson.h>
+#include "tests/core/train/of_keras.h"
 
 // Of weights of float32 steps, as in test_fitting.c: the first to a few roundings, then what these grow to.
 #define FIRST_STEPS 2
@@ -16,36 +12,6 @@
 #define STEPS 12
 #define BATCH 6
 #define PARAMETERS 39
-
-static json_t *fixture;
-
-static void read_fixture(void)
-{
-    json_error_t error;
-    fixture = json_load_file(LOSS_SCALE, 0, &error);
-    if (!fixture)
-        fprintf(stderr, "%s: %s\n", LOSS_SCALE, error.text);
-}
-
-static size_t flatten(const json_t *list, float *out)
-{
-    size_t count = 0, i;
-    const json_t *value;
-    if (!json_is_array(list)) {
-        *out = (float)json_number_value(list);
-        return 1;
-    }
-    json_array_foreach((json_t *)list, i, value)
-    {
-        count += flatten(value, out + count);
-    }
-    return count;
-}
-
-static const char *text_of(const json_t *object, const char *key)
-{
-    return json_string_value(json_object_get(object, key));
-}
 
 static bool is_fault(const json_t *c, size_t step)
 {
@@ -582,8 +548,5 @@ TEST_SECONDS(200);
 
 int main(void)
 {
-    read_fixture();
-    const int failed = test_suite_run("loss scale");
-    json_decref(fixture);
-    return failed;
+    return run_with_fixture(LOSS_SCALE, "loss scale");
 }

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Mixed precision: models with dtype policies against Keras (tests/data/precision/make.py), gradients
 // against those of float32, and what holds of them whatever the number of replicas.
-#include "tests/core/train/support.h"
+#include "tests/core/train/of_keras.h"
 
 #include "core/formats/safetensors.h"
 #include "core/plugin/half.h"
 #include "core/model/model.h"
-#include "tests/support/suite.h"
-
-#include <jansson.h>
 
 #define MOST 2048
 
@@ -20,37 +17,6 @@
 #define PREDICTION 8
 #define LOSS 8
 #define LATER_LOSS 24
-
-static json_t *fixture;
-
-// The fixture is read in the parent; each test is a process of its own.
-static void read_fixture(void)
-{
-    json_error_t error;
-    fixture = json_load_file(PRECISION, 0, &error);
-    if (!fixture)
-        fprintf(stderr, "%s: %s\n", PRECISION, error.text);
-}
-
-static const char *text_of(const json_t *object, const char *key)
-{
-    return json_string_value(json_object_get(object, key));
-}
-
-static size_t flatten(const json_t *list, float *out)
-{
-    size_t count = 0, i;
-    const json_t *value;
-    if (!json_is_array(list)) {
-        *out = (float)json_number_value(list);
-        return 1;
-    }
-    json_array_foreach((json_t *)list, i, value)
-    {
-        count += flatten(value, out + count);
-    }
-    return count;
-}
 
 static struct ls_run *open_run(const char *strategy, const char *device, uint32_t replicas,
                                const char *precision)
@@ -438,8 +404,5 @@ TEST_SECONDS(100);
 
 int main(void)
 {
-    read_fixture();
-    const int failed = test_suite_run("precision");
-    json_decref(fixture);
-    return failed;
+    return run_with_fixture(PRECISION, "precision");
 }
