@@ -4,6 +4,7 @@
 #include "core/plugin/plugin.h"
 #include "tools/arguments.h"
 #include "tools/help.h"
+#include "tests/support/errors.h"
 #include "tests/support/suite.h"
 
 #include <check.h>
@@ -36,30 +37,14 @@ static const struct argument table[] = {
     {NULL, NULL, NULL, NULL},
 };
 
-static unsigned errors;
-static char message[2048];
 static struct arguments arguments;
-
-static void keep(void *context, uint32_t level, const char *line)
-{
-    (void)context;
-    errors += level == LS_LOG_ERROR;
-    snprintf(message, sizeof(message), "%s", line);
-}
-
-static void set_up(void)
-{
-    errors = 0;
-    message[0] = '\0';
-    ls_log_set_writer(keep, NULL);
-}
 
 static enum ls_status parse_words(size_t most_operands, char **words)
 {
     int count = 0;
     while (words[count])
         count++;
-    set_up();
+    forget_errors();
     return arguments_parse(table, count, words, most_operands, &arguments);
 }
 
@@ -267,7 +252,7 @@ static enum ls_status parse_launch(char **words)
     int count = 0;
     while (words[count])
         count++;
-    set_up();
+    forget_errors();
     return arguments_parse(launch_table, count, words, ARGUMENTS_REST, &arguments);
 }
 
@@ -312,4 +297,4 @@ TEST(a_short_name_has_no_folders)
     ck_assert_str_eq(arguments_short_name(""), "");
 }
 
-TEST_FIXTURE(set_up, NULL);
+TEST_FIXTURE(forget_errors, NULL);

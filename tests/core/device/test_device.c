@@ -5,6 +5,7 @@
 
 #include "core/base/log.h"
 #include "tests/support/plugin.h"
+#include "tests/support/errors.h"
 #include "tests/support/suite.h"
 
 #include <check.h>
@@ -20,7 +21,6 @@ static struct ls_device_interface fake;
 static struct ls_device_kernels fake_kernels;
 static struct test_host host;
 static uint32_t launches; // of segments
-static char said[512];
 
 // The segment, or (count 0) one kernel of the reference device.
 struct ls_kernel {
@@ -125,13 +125,6 @@ static int32_t fake_launch(struct ls_device *device, const struct ls_kernel *ker
 
 static struct ls_device *device;
 
-static void hear(void *context, uint32_t level, const char *line)
-{
-    (void)context;
-    if (level == LS_LOG_ERROR)
-        snprintf(said, sizeof(said), "%s", line);
-}
-
 static void open_fake(void)
 {
     const struct ls_plugin *plugin = test_plugin_open("device-reference");
@@ -146,8 +139,7 @@ static void open_fake(void)
     fake_kernels.prepare_segment = fake_prepare_segment;
     fake.kernels = &fake_kernels;
     launches = 0;
-    said[0] = '\0';
-    ls_log_set_writer(hear, NULL);
+    forget_errors();
     const struct ls_device_options options = {.interface = &fake, .host = &host.host};
     ck_assert_int_eq(ls_device_open(&options, &device), LS_OK);
 }
@@ -285,9 +277,9 @@ TEST(a_segment_gives_the_bits_of_its_kernels)
 static void assert_wrong(const char *text)
 {
     struct ls_kernel_answer answer = {.layouts = NULL};
-    said[0] = '\0';
+    forget_errors();
     ck_assert_int_eq(ls_device_prepare_segment(device, "a segment", &segment, &answer), LS_FAILED);
-    ck_assert_msg(strstr(said, text) != NULL, "the message is: %s", said);
+    ck_assert_msg(strstr(message, text) != NULL, "the message is: %s", message);
     make_segment();
 }
 

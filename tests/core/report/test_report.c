@@ -5,6 +5,7 @@
 #include "core/base/log.h"
 #include "core/plugin/plugin.h"
 #include "core/report/made.h"
+#include "tests/support/errors.h"
 #include "tests/support/suite.h"
 
 #include <check.h>
@@ -18,23 +19,13 @@
 #include <unistd.h>
 
 static char folder[64], path[128];
-static unsigned errors;
-static char message[1024];
-
-static void keep(void *context, uint32_t level, const char *line)
-{
-    (void)context;
-    errors += level == LS_LOG_ERROR;
-    snprintf(message, sizeof(message), "%s", line);
-}
 
 static void set_up(void)
 {
     snprintf(folder, sizeof(folder), "/tmp/lockstep-report-XXXXXX");
     ck_assert_ptr_nonnull(mkdtemp(folder));
     snprintf(path, sizeof(path), "%s/report.json", folder);
-    errors = 0;
-    ls_log_set_writer(keep, NULL);
+    forget_errors();
 }
 
 static void tear_down(void)

@@ -3,49 +3,19 @@
 #ifndef LS_TESTS_TRAIN_SUPPORT_H
 #define LS_TESTS_TRAIN_SUPPORT_H
 
-#include "core/base/log.h"
 #include "core/graph/graph.h"
-#include "core/plugin/plugin.h"
 #include "core/train/session.h"
 #include "lockstep.h"
+#include "tests/support/errors.h"
 
 #include <check.h>
 #include <math.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #define OK(call) ck_assert_int_eq((call), LS_OK)
 #define DATA "synthetic:shape=4x4x1,examples=50" // and 5 of the test split; 10 classes
-
-static atomic_uint errors;
-static char message[1024]; // the last error
-
-static inline void keep_error(void *context, uint32_t level, const char *line)
-{
-    (void)context;
-    if (level != LS_LOG_ERROR)
-        return;
-    errors++;
-    snprintf(message, sizeof(message), "%s", line);
-}
-
-static inline void forget_errors(void)
-{
-    errors = 0;
-    message[0] = '\0';
-    ls_log_set_writer(keep_error, NULL);
-}
-
-// The call that gave `status` logged one error that has `text` in it.
-static inline void expect_error(enum ls_status status, enum ls_status wanted, const char *text)
-{
-    ck_assert_msg(status == wanted, "%d, not %d: %s", (int)status, (int)wanted, message);
-    ck_assert_msg(errors == 1, "%u errors, the last: %s", errors, message);
-    ck_assert_msg(strstr(message, text) != NULL, "'%s' is not in: %s", text, message);
-    forget_errors();
-}
 
 static inline struct ls_run *run_of(const char *strategy, uint32_t replicas)
 {

@@ -2,6 +2,7 @@
 // The handshake and the seals, the files of secrets, and frames.
 #include "core/wire/frame.h"
 #include "core/wire/secure.h"
+#include "tests/support/errors.h"
 #include "tests/support/suite.h"
 
 #include "core/base/log.h"
@@ -12,15 +13,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-static char last_line[1024];
-
-static void note_line(void *context, uint32_t level, const char *line)
-{
-    (void)context;
-    (void)level;
-    snprintf(last_line, sizeof(last_line), "%s", line);
-}
 
 // ---- Handshake ----
 
@@ -153,7 +145,7 @@ TEST(a_made_secret_is_private_random_and_found)
 {
     char path[] = "/tmp/lockstep-secret-XXXXXX", *one = NULL, *two = NULL;
     struct stat about;
-    ls_log_set_writer(note_line, NULL);
+    forget_errors();
     ck_assert_ptr_nonnull(mkdtemp(path));
     char first[64], second[64];
     snprintf(first, sizeof(first), "%s/one", path);
@@ -172,7 +164,7 @@ TEST(a_made_secret_is_private_random_and_found)
     ck_assert_uint_eq(strlen(one), 64);
     ck_assert_str_ne(one, two);
     ck_assert_int_eq(ls_secret_make(first), LS_BAD_INPUT);
-    ck_assert_ptr_nonnull(strstr(last_line, "it exists already"));
+    ck_assert_ptr_nonnull(strstr(message, "it exists already"));
     ls_secret_free(one);
     ls_secret_free(two);
     unlink(first);
@@ -186,12 +178,12 @@ TEST(a_file_that_others_may_read_is_no_secret)
     const int fd = mkstemp(path);
     ck_assert_int_ge(fd, 0);
     close(fd);
-    ls_log_set_writer(note_line, NULL);
+    forget_errors();
     static const mode_t modes[] = {0644, 0640, 0604, 0620, 0601};
     for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
         write_file(path, "a secret of a file\n", modes[i]);
         ck_assert_int_eq(ls_secret_find(NULL, path, &found), LS_BAD_INPUT);
-        ck_assert_ptr_nonnull(strstr(last_line, "others may read or write it: chmod 600"));
+        ck_assert_ptr_nonnull(strstr(message, "others may read or write it: chmod 600"));
     }
     write_file(path, "a secret of a file\n", 0600);
     ck_assert_int_eq(ls_secret_find(NULL, path, &found), LS_OK);
@@ -202,12 +194,12 @@ TEST(a_file_that_others_may_read_is_no_secret)
     ls_secret_free(found);
     write_file(path, "short\n", 0600);
     ck_assert_int_eq(ls_secret_find(NULL, path, &found), LS_USAGE);
-    ck_assert_ptr_nonnull(strstr(last_line, "has 5 letters: expected 16 to 4096"));
+    ck_assert_ptr_nonnull(strstr(message, "has 5 letters: expected 16 to 4096"));
     unlink(path);
     ck_assert_int_eq(ls_secret_find(NULL, path, &found), LS_BAD_INPUT);
-    ck_assert_ptr_nonnull(strstr(last_line, "No such file or directory"));
+    ck_assert_ptr_nonnull(strstr(message, "No such file or directory"));
     ck_assert_int_eq(ls_secret_find(NULL, "/dev/null", &found), LS_BAD_INPUT);
-    ck_assert_ptr_nonnull(strstr(last_line, "it is no regular file"));
+    ck_assert_ptr_nonnull(strstr(message, "it is no regular file"));
     found = (char *)"";
     ck_assert_int_eq(ls_secret_find(NULL, NULL, &found), LS_OK);
     ck_assert_ptr_null(found);

@@ -4,6 +4,7 @@
 #include "tools/compare/list.h"
 
 #include "core/base/log.h"
+#include "tests/support/errors.h"
 #include "tests/support/suite.h"
 
 #include <check.h>
@@ -11,22 +12,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-static char last_line[512];
-
-static void keep_line(void *context, uint32_t level, const char *line)
-{
-    (void)context;
-    (void)level;
-    snprintf(last_line, sizeof(last_line), "%s", line);
-}
-
 static void refused(const char *text, const char *says)
 {
     struct compare_list list = {0};
-    ls_log_set_writer(keep_line, NULL);
+    forget_errors();
     ck_assert_int_eq(compare_list_parse(text, &list), LS_USAGE);
     ls_log_set_writer(NULL, NULL);
-    ck_assert_msg(strstr(last_line, says), "%s", last_line);
+    ck_assert_msg(strstr(message, says), "%s", message);
     ck_assert_uint_eq(list.count, 0);
 }
 
@@ -146,7 +138,7 @@ TEST(targets_that_cannot_be_are_refused)
     static const char *const texts[] = {
         "val_acc:0.8", "",        "val_accuracy", "val_accuracy:", "accuracy:88",
         "accuracy:x",  "loss:-1", "loss:inf",     "loss:nan"};
-    ls_log_set_writer(keep_line, NULL);
+    forget_errors();
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
         struct compare_target target = {COMPARE_LOSS, 7};
         ck_assert_msg(compare_target_parse(texts[i], &target) == LS_USAGE, "%s", texts[i]);
@@ -154,7 +146,7 @@ TEST(targets_that_cannot_be_are_refused)
     }
     struct compare_target target;
     ck_assert_int_eq(compare_target_parse("val_acuracy:0.8", &target), LS_USAGE);
-    ck_assert_ptr_nonnull(strstr(last_line, "did you mean val_accuracy"));
+    ck_assert_ptr_nonnull(strstr(message, "did you mean val_accuracy"));
     ls_log_set_writer(NULL, NULL);
 }
 
