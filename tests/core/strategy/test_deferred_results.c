@@ -8,6 +8,7 @@
 #include "tests/support/cuda-fake/fake.h"
 
 #include "core/base/log.h"
+#include "tests/support/errors.h"
 #include "tests/support/suite.h"
 
 #include <stdlib.h>
@@ -23,21 +24,12 @@ static struct ls_graph *graph;
 static struct ls_optimizer adam;
 static struct test_host strategy_host;
 static struct ls_cluster *cluster;
-static char message[512];
-
-static void keep_error(void *context, uint32_t level, const char *line)
-{
-    (void)context;
-    if (level == LS_LOG_ERROR)
-        snprintf(message, sizeof(message), "%s", line);
-}
 
 static void set_up(void)
 {
     graph = harness_cnn();
     adam = test_optimizer("adam");
-    message[0] = '\0';
-    ls_log_set_writer(keep_error, NULL);
+    forget_errors();
 }
 
 static void tear_down(void)

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The driver with strategies made for the test: which hooks it calls and when, what its host table does, and that the
 // failure of one replica ends all.
-#include "core/replica/group.h"
 #include "core/strategy/driver.h"
-#include "tests/core/replica/support.h"
-#include "tests/core/strategy/open.h"
+#include "tests/core/strategy/job.h"
 
 #include "core/base/log.h"
 #include "core/plugin/plugin.h"
+#include "tests/support/errors.h"
 #include "tests/support/suite.h"
 
 #include <stdatomic.h>
@@ -111,35 +110,7 @@ static const struct ls_plugin fake_plugin = {LS_PLUGIN_HEADER(LS_KIND_STRATEGY),
 
 // ---- Replicas under a driver ----
 
-static struct test_device *device;
-static struct ls_graph *graph;
 static struct ls_optimizer sgd;
-static struct test_host strategy_host, collective_host, transport_host;
-
-struct job {
-    struct ls_cluster *cluster;
-    struct ls_driver *driver;
-    struct ls_replica *replicas[MOST];
-    uint32_t world;
-    struct ls_group *group;
-    struct ls_replica_batch batches[MOST];
-    uint64_t step;
-    uint32_t stop_rank; // asks to stop; MOST: none
-    struct ls_step_result results[MOST];
-    enum ls_status status[MOST];
-};
-
-static atomic_uint errors;
-static char message[512];
-
-static void keep_error(void *context, uint32_t level, const char *line)
-{
-    (void)context;
-    if (level == LS_LOG_ERROR) {
-        errors++;
-        snprintf(message, sizeof(message), "%s", line);
-    }
-}
 
 static void set_up(void)
 {
@@ -147,9 +118,7 @@ static void set_up(void)
     graph = harness_cnn();
     sgd = test_optimizer("sgd");
     memset(&fake, 0, sizeof(fake));
-    errors = 0;
-    message[0] = '\0';
-    ls_log_set_writer(keep_error, NULL);
+    forget_errors();
     interface = (struct ls_strategy_interface){
         .struct_size = sizeof(interface),
         .state_bytes = sizeof(struct ls_strategy),
@@ -163,23 +132,9 @@ static void set_up(void)
         .synchronise = fake_synchronise};
 }
 
-static void tear_down(void)
-{
-    ls_graph_destroy(graph);
-}
-
-static struct ls_driver_plugin opened(const char *name, struct test_host *host)
-{
-    const struct ls_plugin *plugin = test_plugin_open(name);
-    ck_assert_ptr_nonnull(plugin);
-    test_host_init(host, plugin);
-    return (struct ls_driver_plugin){plugin, &host->host, plugin->interface, NULL};
-}
-
 static void make_replicas(struct job *job, uint32_t world, const struct ls_graph *last)
 {
     job->world = world;
-    job->stop_rank = MOST;
     for (uint32_t i = 0; i < world; i++) {
         const struct ls_graph *own = i + 1 == world && last ? last : graph;
         struct ls_replica_options options = test_options(device, own, &sgd, sizes);
@@ -200,16 +155,10 @@ static struct ls_driver_options driver_options(struct job *job)
         .deadline_ns = DEADLINE_NS,
     };
     if (job->world > 1) {
-        options.collective = opened("collective-ring", &collective_host);
-        options.transport = opened("transport-local", &transport_host);
+        options.collective = test_driver_plugin("collective-ring", &collective_host);
+        options.transport = test_driver_plugin("transport-local", &transport_host);
     }
     return options;
-}
-
-static void wake(void *context, enum ls_status status)
-{
-    (void)status;
-    ls_driver_abort(((struct job *)context)->driver);
 }
 
 static void start_with(struct job *job, struct ls_driver_options options)
@@ -227,46 +176,6 @@ static void start(struct job *job, uint32_t world)
     memset(job, 0, sizeof(*job));
     make_replicas(job, world, NULL);
     start_with(job, driver_options(job));
-}
-
-static void finish(struct job *job)
-{
-    ls_group_destroy(job->group);
-    ls_driver_close(job->driver);
-    ls_cluster_close(job->cluster);
-    for (uint32_t i = 0; i < job->world; i++)
-        ls_replica_destroy(job->replicas[i]);
-}
-
-static enum ls_status place(void *context, uint32_t replica)
-{
-    return ls_driver_initialize_parameters(((struct job *)context)->driver, replica);
-}
-
-static enum ls_status synchronise(void *context, uint32_t replica)
-{
-    return ls_driver_synchronise(((struct job *)context)->driver, replica);
-}
-
-static enum ls_status step(void *context, uint32_t replica)
-{
-    struct job *job = context;
-    job->status[replica] = ls_driver_step(job->driver, replica, &job->batches[replica], job->step,
-                                          0.1, job->stop_rank == replica, &job->results[replica]);
-    return job->status[replica];
-}
-
-static enum ls_status run_step(struct job *job)
-{
-    job->step++;
-    return ls_group_run(job->group, step, job);
-}
-
-static uint64_t hash_of(struct ls_replica *replica)
-{
-    uint64_t hash;
-    ck_assert_int_eq(ls_replica_hash(replica, &hash), LS_OK);
-    return hash;
 }
 
 // ---- Hooks ----
@@ -578,11 +487,11 @@ LOOP_TEST(one_rank_that_asks_to_stop_is_heard_by_all, 0, 3)
 {
     struct job job;
     start(&job, 3);
-    job.stop_rank = (uint32_t)_i;
+    job.stops[_i] = true;
     ck_assert_int_eq(run_step(&job), LS_OK);
     for (uint32_t rank = 0; rank < 3; rank++)
         ck_assert(job.results[rank].stop);
-    job.stop_rank = MOST;
+    job.stops[_i] = false;
     ck_assert_int_eq(run_step(&job), LS_OK);
     for (uint32_t rank = 0; rank < 3; rank++)
         ck_assert(!job.results[rank].stop);
@@ -774,7 +683,7 @@ TEST(a_strategy_that_does_not_open_leaves_nothing_behind)
     finish(&job);
 }
 
-TEST_FIXTURE(set_up, tear_down);
+TEST_FIXTURE(set_up, close_graph);
 
 int main(void)
 {

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The host table since ABI 1.1: central-storage on it, with devices that compute in host memory and with such that do
 // not; and what it says when a plugin asks for what is not there, a peer does not come, or a thread fails.
-#include "core/replica/group.h"
 #include "core/strategy/driver.h"
-#include "tests/core/replica/support.h"
-#include "tests/core/strategy/open.h"
+#include "tests/core/strategy/job.h"
 
 #include "core/base/log.h"
+#include "tests/support/errors.h"
 #include "tests/support/suite.h"
 
 #include <stdatomic.h>
@@ -19,23 +18,8 @@
 
 static const uint64_t sizes[] = {6, 3, 2, 1, 0};
 
-static struct test_device *device;
 static struct ls_device_interface apart; // the same device, but its memory is not the host's
-static struct ls_graph *graph;
 static struct ls_optimizer optimizer;
-static struct test_host strategy_host, transport_host, collective_host;
-static atomic_uint errors;
-static char message[512];
-
-static void keep_error(void *context, uint32_t level, const char *line)
-{
-    (void)context;
-    if (level != LS_LOG_ERROR)
-        return;
-    errors++;
-    snprintf(message, sizeof(message), "%s", line);
-}
-
 static void set_up(void)
 {
     device = test_device("reference");
@@ -43,30 +27,10 @@ static void set_up(void)
     apart.memory_kind = LS_MEMORY_CUDA;
     graph = harness_cnn();
     optimizer = test_optimizer("adam");
-    errors = 0;
-    message[0] = '\0';
-    ls_log_set_writer(keep_error, NULL);
-}
-
-static void tear_down(void)
-{
-    ls_graph_destroy(graph);
+    forget_errors();
 }
 
 // ---- Replicas under a driver ----
-
-struct job {
-    struct ls_cluster *cluster;
-    struct ls_driver *driver;
-    struct ls_driver_options options;
-    struct ls_replica *replicas[MOST];
-    uint32_t world;
-    struct ls_group *group;
-    struct ls_replica_batch batches[MOST];
-    uint64_t step;
-    struct ls_step_result results[MOST];
-    enum ls_status status[MOST];
-};
 
 static enum ls_status host_device(void *context, struct ls_driver_plugin *out)
 {
@@ -74,12 +38,6 @@ static enum ls_status host_device(void *context, struct ls_driver_plugin *out)
     *out = (struct ls_driver_plugin){
         .plugin = device->host.plugin, .host = &device->host.host, .interface = device->ops};
     return LS_OK;
-}
-
-static void wake(void *context, enum ls_status status)
-{
-    (void)status;
-    ls_driver_abort(((struct job *)context)->driver);
 }
 
 // Examples 0 to 5, cut as ls_share does, or all of them to the first two.
@@ -93,14 +51,6 @@ static void make_batches(struct job *job, bool uneven)
         job->batches[i] = test_batch(graph, at, count, 6);
         at += count;
     }
-}
-
-static struct ls_driver_plugin plugin_for(const char *name, struct test_host *host)
-{
-    const struct ls_plugin *plugin = test_plugin_open(name);
-    ck_assert_ptr_nonnull(plugin);
-    test_host_init(host, plugin);
-    return (struct ls_driver_plugin){plugin, &host->host, plugin->interface, NULL};
 }
 
 static enum ls_status open_job(struct job *job, uint32_t world, bool own_memory,
@@ -126,46 +76,11 @@ static enum ls_status open_job(struct job *job, uint32_t world, bool own_memory,
     };
     const struct ls_strategy_interface *ops = strategy->interface;
     if (ops->needs_transport) {
-        job->options.transport = plugin_for("transport-local", &transport_host);
+        job->options.transport = test_driver_plugin("transport-local", &transport_host);
     }
     ck_assert_int_eq(ls_group_create(0, world, wake, job, &job->group), LS_OK);
     make_batches(job, false);
     return test_driver_open(job->options, job->replicas, job->world, &job->cluster, &job->driver);
-}
-
-static void finish(struct job *job)
-{
-    ls_group_destroy(job->group);
-    ls_driver_close(job->driver);
-    ls_cluster_close(job->cluster);
-    for (uint32_t i = 0; i < job->world; i++)
-        ls_replica_destroy(job->replicas[i]);
-}
-
-static enum ls_status place(void *context, uint32_t replica)
-{
-    return ls_driver_initialize_parameters(((struct job *)context)->driver, replica);
-}
-
-static enum ls_status step(void *context, uint32_t replica)
-{
-    struct job *job = context;
-    job->status[replica] = ls_driver_step(job->driver, replica, &job->batches[replica], job->step,
-                                          0.1, false, &job->results[replica]);
-    return job->status[replica];
-}
-
-static enum ls_status run_step(struct job *job)
-{
-    job->step++;
-    return ls_group_run(job->group, step, job);
-}
-
-static uint64_t hash_of(struct ls_replica *replica)
-{
-    uint64_t hash;
-    ck_assert_int_eq(ls_replica_hash(replica, &hash), LS_OK);
-    return hash;
 }
 
 // ---- Central storage ----
@@ -306,8 +221,8 @@ LOOP_TEST(a_strategy_says_what_replicas_hold_before_they_have_buffers, 0, 3)
     test_host_init(&strategy_host, plugin);
     options.strategy =
         (struct ls_driver_plugin){plugin, &strategy_host.host, plugin->interface, NULL};
-    options.transport = plugin_for("transport-local", &transport_host);
-    options.collective = plugin_for("collective-ring", &collective_host);
+    options.transport = test_driver_plugin("transport-local", &transport_host);
+    options.collective = test_driver_plugin("collective-ring", &collective_host);
     options.cluster = job.cluster;
     options.parts = parts;
     ck_assert_int_eq(ls_driver_open(&options, &driver), LS_OK);
@@ -841,7 +756,7 @@ TEST(traits_of_the_instance_count)
     finish(&job);
 }
 
-TEST_FIXTURE(set_up, tear_down);
+TEST_FIXTURE(set_up, close_graph);
 
 int main(void)
 {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Strategy sharded on its contract: ranks keep the optimizer's state of their part of each bucket, and have the parameters and
 // losses of mirrored.
-#include "core/replica/group.h"
 #include "core/strategy/driver.h"
-#include "tests/core/replica/support.h"
+#include "tests/core/strategy/job.h"
 
 #include "core/base/log.h"
 #include "tests/support/suite.h"
@@ -16,26 +15,11 @@
 #define MOST_BUCKETS 64
 #define DEADLINE_NS UINT64_C(20000000000)
 static const uint64_t sizes[] = {6, 3, 2, 1, 0};
-static struct test_device *device;
-static struct ls_graph *graph;
 static struct ls_optimizer adam;
-static struct test_host strategy_host, collective_host, transport_host;
 static bool late;
 static char stage[2] = "1";
 static uint32_t blocks = 1; // of a share
 static uint32_t wire; // of jobs that are started; 0: float32
-
-struct job {
-    struct ls_cluster *cluster;
-    struct ls_driver *driver;
-    struct ls_group *group;
-    struct ls_replica *replicas[MOST];
-    struct ls_replica_batch batches[MOST];
-    uint32_t world;
-    uint64_t step;
-    struct ls_step_result results[MOST];
-    double evaluated[MOST][LS_SUMS];
-};
 
 static const char *option(const struct ls_host *host, const char *name)
 {
@@ -48,29 +32,9 @@ static const char *option(const struct ls_host *host, const char *name)
 
 static struct ls_driver_plugin plugin_for(const char *name, struct test_host *host)
 {
-    const struct ls_plugin *plugin = test_plugin_open(name);
-    ck_assert_ptr_nonnull(plugin);
-    test_host_init(host, plugin);
+    const struct ls_driver_plugin opened = test_driver_plugin(name, host);
     host->host.option = option;
-    return (struct ls_driver_plugin){plugin, &host->host, plugin->interface, NULL};
-}
-
-static void wake(void *context, enum ls_status status)
-{
-    (void)status;
-    ls_driver_abort(((struct job *)context)->driver);
-}
-
-static enum ls_status initialize(void *context, uint32_t replica)
-{
-    return ls_driver_initialize_parameters(((struct job *)context)->driver, replica);
-}
-
-static enum ls_status step(void *context, uint32_t replica)
-{
-    struct job *job = context;
-    return ls_driver_step(job->driver, replica, &job->batches[replica], job->step, 0.1, false,
-                          &job->results[replica]);
+    return opened;
 }
 
 static enum ls_status evaluate(void *context, uint32_t replica)
@@ -81,11 +45,6 @@ static enum ls_status evaluate(void *context, uint32_t replica)
     const enum ls_status status =
         ls_driver_evaluate(job->driver, replica, &job->batches[replica], sums);
     return status ? status : ls_replica_evaluate_end(job->replicas[replica], sums);
-}
-
-static enum ls_status synchronise(void *context, uint32_t replica)
-{
-    return ls_driver_synchronise(((struct job *)context)->driver, replica);
 }
 
 static struct ls_replica_options options_of(uint32_t rank)
@@ -173,22 +132,13 @@ static void start_shares(struct job *job, uint32_t world, const char *strategy,
     for (uint32_t i = 0; i < world; i++)
         allocate(job, i);
     ck_assert_int_eq(ls_driver_attach(job->driver, job->replicas), LS_OK);
-    ck_assert_int_eq(ls_group_run(job->group, initialize, job), LS_OK);
+    ck_assert_int_eq(ls_group_run(job->group, place, job), LS_OK);
 }
 
 static void start(struct job *job, uint32_t world, const char *strategy)
 {
     const uint64_t each = 6 / world, shares[MOST] = {each, each, each, each};
     start_shares(job, world, strategy, shares);
-}
-
-static void finish(struct job *job)
-{
-    ls_group_destroy(job->group);
-    ls_driver_close(job->driver);
-    ls_cluster_close(job->cluster);
-    for (uint32_t i = 0; i < job->world; i++)
-        ls_replica_destroy(job->replicas[i]);
 }
 
 // The parts of all ranks are every float of a bucket once.
@@ -368,12 +318,7 @@ static void set_up(void)
     adam = test_optimizer("adam");
 }
 
-static void tear_down(void)
-{
-    ls_graph_destroy(graph);
-}
-
-TEST_FIXTURE(set_up, tear_down);
+TEST_FIXTURE(set_up, close_graph);
 
 int main(void)
 {
