@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // arrays: files of NumPy's types and of safetensors as fields, taken as they are; one split, which
 // validation_split divides; and everything that does not fit is refused by name.
-#include "core/data/dataset.h"
-#include "core/data/gather.h"
 #include "core/formats/npy.h"
 #include "core/formats/safetensors.h"
-#include "tests/core/data/capture.h"
+#include "tests/datasets/dataset_checks.h"
 #include "tests/support/suite.h"
 
 // A .npy file of `descr`; the shape as Python writes it.
@@ -33,37 +31,15 @@ static const char *text_of(const char *options)
 
 static struct ls_dataset *open_split(const char *options, enum ls_split split)
 {
-    struct ls_dataset *dataset = NULL;
-    struct ls_dataset_info info;
-    ck_assert_msg(ls_dataset_open(text_of(options), split, &dataset) == LS_OK, "%s", captured);
-    ck_assert_msg(ls_dataset_describe(text_of(options), split, &info) == LS_OK, "%s", captured);
+    struct ls_dataset *dataset = dataset_opened(text_of(options), split);
     ck_assert(dataset->real);
-    ck_assert_uint_eq(info.count, dataset->count);
-    ck_assert_uint_eq(info.field_count, dataset->field_count);
-    for (uint32_t i = 0; i < info.field_count; i++) {
-        const struct ls_field *described = &info.fields[i], *opened = &dataset->fields[i];
-        ck_assert_ptr_null(described->values);
-        ck_assert_str_eq(described->name, opened->name);
-        ck_assert_int_eq(described->role, opened->role);
-        ck_assert_uint_eq(described->dtype, opened->dtype);
-        ck_assert_uint_eq(described->ndims, opened->ndims);
-        ck_assert_mem_eq(described->dims, opened->dims, sizeof(opened->dims));
-        ck_assert_uint_eq(described->class_count, opened->class_count);
-        ck_assert_uint_eq(described->stride, opened->stride);
-    }
     return dataset;
 }
 
 static void expect_refused(const char *options, enum ls_status status, const char *one,
                            const char *other)
 {
-    struct ls_dataset *dataset = (void *)folder; // is not touched
-    struct ls_dataset_info info;
-    ck_assert_int_eq(ls_dataset_describe(text_of(options), LS_TRAIN, &info), status);
-    expect_error(one, other);
-    ck_assert_int_eq(ls_dataset_open(text_of(options), LS_TRAIN, &dataset), status);
-    expect_error(one, other);
-    ck_assert_ptr_eq(dataset, folder);
+    dataset_unopened(text_of(options), LS_TRAIN, status, one, other);
 }
 
 static float value_of(const struct ls_dataset *dataset, uint32_t field, uint32_t example,

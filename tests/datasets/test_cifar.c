@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // cifar10 and cifar100 on small files of our own, and where they are installed, on the files of
 // their authors.
-#include "core/data/dataset.h"
-#include "core/data/gather.h"
-#include "tests/core/data/capture.h"
+#include "tests/datasets/dataset_checks.h"
 #include "tests/support/suite.h"
 
 #include <stdbool.h>
@@ -32,29 +30,12 @@ static void put_file(const char *name, uint32_t seed, const uint8_t *labels, uin
     ck_assert_int_eq(fclose(file), 0);
 }
 
-// Every @ of `pattern` becomes the folder.
-static const char *text_of(const char *pattern)
-{
-    static char text[1024];
-    size_t used = 0;
-    for (text[0] = '\0'; *pattern; pattern++)
-        used += (size_t)snprintf(text + used, sizeof(text) - used, *pattern == '@' ? "%s" : "%.1s",
-                                 *pattern == '@' ? folder : pattern);
-    return text;
-}
-
 static struct ls_dataset *open_split(const char *pattern, enum ls_split split)
 {
-    struct ls_dataset *dataset = NULL;
-    struct ls_dataset_info info;
-    ck_assert_msg(ls_dataset_open(text_of(pattern), split, &dataset) == LS_OK, "%s", captured);
-    ck_assert_msg(ls_dataset_describe(text_of(pattern), split, &info) == LS_OK, "%s", captured);
-    ck_assert_uint_eq(info.count, dataset->count);
-    ck_assert_uint_eq(info.fields[1].class_count, dataset->fields[1].class_count);
+    struct ls_dataset *dataset = dataset_open(pattern, split);
     ck_assert_uint_eq(dataset->fields[0].ndims, 3);
     ck_assert(dataset->fields[0].dims[0] == 32 && dataset->fields[0].dims[1] == 32 &&
               dataset->fields[0].dims[2] == 3);
-    ck_assert(dataset->real);
     return dataset;
 }
 
@@ -73,7 +54,7 @@ static void expect_refused(const char *pattern, enum ls_split split, enum ls_sta
                            const char *one, const char *other)
 {
     struct ls_dataset *dataset = (void *)folder; // is not touched
-    ck_assert_int_eq(ls_dataset_open(text_of(pattern), split, &dataset), status);
+    ck_assert_int_eq(ls_dataset_open(dataset_text(pattern), split, &dataset), status);
     expect_error(one, other);
     ck_assert_ptr_eq(dataset, folder);
 }

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // synthetic: made from the seed, of any shape, learnable, and never taken for real.
-#include "core/data/dataset.h"
-#include "core/data/gather.h"
-#include "tests/core/data/capture.h"
+#include "tests/datasets/dataset_checks.h"
 #include "tests/support/suite.h"
 
 #include <math.h>
@@ -10,25 +8,8 @@
 
 static struct ls_dataset *open_split(const char *text, enum ls_split split)
 {
-    struct ls_dataset *dataset;
-    ck_assert_msg(ls_dataset_open(text, split, &dataset) == LS_OK, "%s", captured);
+    struct ls_dataset *dataset = dataset_opened(text, split);
     ck_assert(!dataset->real);
-    struct ls_dataset_info info;
-    ck_assert_int_eq(ls_dataset_describe(text, split, &info), LS_OK);
-    ck_assert_uint_eq(info.count, dataset->count);
-    ck_assert_uint_eq(info.field_count, dataset->field_count);
-    for (uint32_t i = 0; i < info.field_count; i++) {
-        const struct ls_field *described = &info.fields[i], *opened = &dataset->fields[i];
-        ck_assert_ptr_null(described->values);
-        ck_assert_str_eq(described->name, opened->name);
-        ck_assert_int_eq(described->role, opened->role);
-        ck_assert_uint_eq(described->dtype, opened->dtype);
-        ck_assert_uint_eq(described->ndims, opened->ndims);
-        ck_assert_mem_eq(described->dims, opened->dims, sizeof(opened->dims));
-        ck_assert(described->divisor == opened->divisor);
-        ck_assert_uint_eq(described->class_count, opened->class_count);
-        ck_assert_uint_eq(described->stride, opened->stride);
-    }
     return dataset;
 }
 

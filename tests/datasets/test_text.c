@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // text: windows of ids, the id after each place, and the places, without a copy for each window.
-#include "core/data/dataset.h"
-#include "core/data/gather.h"
-#include "tests/core/data/capture.h"
+#include "tests/datasets/dataset_checks.h"
 #include "tests/support/suite.h"
 
 static const char *text_of(const char *options)
@@ -14,26 +12,9 @@ static const char *text_of(const char *options)
 
 static struct ls_dataset *open_split(const char *options, enum ls_split split)
 {
-    struct ls_dataset *dataset = NULL;
-    struct ls_dataset_info info;
-    ck_assert_msg(ls_dataset_open(text_of(options), split, &dataset) == LS_OK, "%s", captured);
-    ck_assert_int_eq(ls_dataset_describe(text_of(options), split, &info), LS_OK);
-    ck_assert_uint_eq(info.count, dataset->count);
-    ck_assert_uint_eq(info.field_count, 3);
-    ck_assert_uint_eq(info.fields[2].class_count, dataset->fields[2].class_count);
+    struct ls_dataset *dataset = dataset_opened(text_of(options), split);
+    ck_assert_uint_eq(dataset->field_count, 3);
     return dataset;
-}
-
-static void expect_refused(const char *text, enum ls_status status, const char *one,
-                           const char *other)
-{
-    struct ls_dataset *dataset = (void *)folder; // is not touched
-    struct ls_dataset_info info;
-    ck_assert_int_eq(ls_dataset_describe(text, LS_TRAIN, &info), status);
-    expect_error(one, other);
-    ck_assert_int_eq(ls_dataset_open(text, LS_TRAIN, &dataset), status);
-    expect_error(one, other);
-    ck_assert_ptr_eq(dataset, folder);
 }
 
 TEST(windows_and_what_follows)
@@ -90,20 +71,24 @@ TEST(what_does_not_fit_is_refused)
 {
     char missing[600];
     write_file("t.txt", "abc", 3);
-    expect_refused(text_of("length=3"), LS_BAD_INPUT, "t.txt: 3 bytes",
-                   "too few for a window of 3");
-    expect_refused(text_of("length=0"), LS_USAGE, "length must be from 1", "not 0");
-    expect_refused(text_of("length=2,stride=0"), LS_USAGE, "stride must be from 1", "not 0");
-    expect_refused(text_of("length=9999999999999999999"), LS_USAGE, "length", "");
-    expect_refused(text_of("stride=2"), LS_USAGE, "length is missing", "text:file=FILE,length=N");
-    expect_refused("text:length=2", LS_USAGE, "file is missing", "text:file=FILE,length=N");
+    dataset_unopened(text_of("length=3"), LS_TRAIN, LS_BAD_INPUT, "t.txt: 3 bytes",
+                     "too few for a window of 3");
+    dataset_unopened(text_of("length=0"), LS_TRAIN, LS_USAGE, "length must be from 1", "not 0");
+    dataset_unopened(text_of("length=2,stride=0"), LS_TRAIN, LS_USAGE, "stride must be from 1",
+                     "not 0");
+    dataset_unopened(text_of("length=9999999999999999999"), LS_TRAIN, LS_USAGE, "length", "");
+    dataset_unopened(text_of("stride=2"), LS_TRAIN, LS_USAGE, "length is missing",
+                     "text:file=FILE,length=N");
+    dataset_unopened("text:length=2", LS_TRAIN, LS_USAGE, "file is missing",
+                     "text:file=FILE,length=N");
     snprintf(missing, sizeof(missing), "text:file=%s/none.txt,length=2", folder);
-    expect_refused(missing, LS_BAD_INPUT, "none.txt", "No such file");
+    dataset_unopened(missing, LS_TRAIN, LS_BAD_INPUT, "none.txt", "No such file");
     write_file("t.txt", "", 0);
-    expect_refused(text_of("length=1"), LS_BAD_INPUT, "t.txt: 0 bytes", "too few");
+    dataset_unopened(text_of("length=1"), LS_TRAIN, LS_BAD_INPUT, "t.txt: 0 bytes", "too few");
     // A hole of more than 1 GiB: refused before memory is asked for.
     ck_assert_int_eq(truncate(in_folder("t.txt"), (1L << 30) + 1), 0);
-    expect_refused(text_of("length=1"), LS_BAD_INPUT, "t.txt: 1073741825 bytes", "(1 GiB)");
+    dataset_unopened(text_of("length=1"), LS_TRAIN, LS_BAD_INPUT, "t.txt: 1073741825 bytes",
+                     "(1 GiB)");
 }
 
 START_TEST(a_real_text_is_read)
