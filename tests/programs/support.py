@@ -60,8 +60,7 @@ class ProgramTest(unittest.TestCase):
 
     def binary(self, examples):
         """The options that train BINARY on so many examples, with the metrics COUNTED."""
-        with open(self.path("binary.json"), "w", encoding="ascii") as file:
-            json.dump(BINARY, file)
+        write_json(self.path("binary.json"), BINARY)
         return ("--model=" + self.path("binary.json"), f"--dataset=synthetic:shape=8,classes=2,examples={examples}", *COUNTED)
 
     def lockstep(self, *arguments, environment=None, timeout=300, cwd=None, **more):
@@ -77,8 +76,7 @@ class ProgramTest(unittest.TestCase):
             os.unlink(path)
         outcome = self.lockstep(*under, "train", "--quiet", "--report=" + path, *arguments, **more)
         self.assertEqual(outcome.code, expect, outcome.err)
-        with open(path) as file:
-            outcome.report = json.load(file)
+        outcome.report = read_json(path)
         return outcome.report
 
     def refused(self, code, *arguments, says=(), **more):
@@ -103,6 +101,16 @@ class ProgramTest(unittest.TestCase):
             return pty.openpty()
         except OSError as error:
             self.skipTest(f"there are no pseudo-terminals: {error}")
+
+
+def read_json(path):
+    with open(path, encoding="utf-8") as file:
+        return json.load(file)
+
+
+def write_json(path, content):
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(content, file)
 
 
 def tensors(path):

@@ -4,15 +4,14 @@ import json
 import os
 import zipfile
 
-from support import DONE, FIXTURES, KERAS_FILES, ProgramTest, main
+from support import DONE, FIXTURES, KERAS_FILES, ProgramTest, main, read_json, write_json
 from test_recurrent import CLOSE, REPLICAS, floats, layer
 
 FOLDER = os.path.join(FIXTURES, "augmentation")
 DATA = f"--dataset=arrays:x={FOLDER}/x.npy,y={FOLDER}/y.npy"
 TRAIN = ("--loss=sparse_categorical_crossentropy", "--epochs=3", "--threads=1", "--validation=off")
 RATE = "--optimizer=sgd:learning_rate=0.1"
-with open(os.path.join(FOLDER, "expected.json")) as opened:
-    EXPECTED = json.load(opened)
+EXPECTED = read_json(os.path.join(FOLDER, "expected.json"))
 
 
 class Augmentation(ProgramTest):
@@ -67,8 +66,7 @@ class Augmentation(ProgramTest):
         layers = [layer("InputLayer", name="input", batch_shape=[None, 10, 9, 3]), layer("Rescaling", name="scale", scale=1 / 255),
                   layer("Conv2D", name="conv", filters=3, kernel_size=2), *part,
                   layer("Flatten", name="flatten"), layer("Dense", name="dense", units=4, activation="softmax")]
-        with open(self.path(name), "w") as file:
-            json.dump({"class_name": "Sequential", "config": {"name": "m", "layers": layers}}, file)
+        write_json(self.path(name), {"class_name": "Sequential", "config": {"name": "m", "layers": layers}})
         return "--model=" + self.path(name), DATA, "--batch=12"
 
     def test_a_crop_is_random_in_training_only(self):

@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writing a plugin as its author does: an empty folder, an installed Lockstep, nothing of its source or build tree. And
 docs/plugin-authors.md, docs/checkpoints.md, docs/callbacks.md and docs/own-parts.md, every block of which is run in order."""
-import json
 import os
 import re
 import shutil
 import subprocess
 import tempfile
 
-from support import DONE, FASHION, ProgramTest, main
+from support import DONE, FASHION, ProgramTest, main, read_json
 
 SOURCE = os.environ["LOCKSTEP_SOURCE"]
 BUILD = os.environ["LOCKSTEP_BUILD"]
@@ -150,8 +149,7 @@ class Authors(ProgramTest):
         self.assertEqual(done.stdout.count("my-goal ended the training in epoch"), 2, done.stdout)
         reports = []
         for name in ("one", "two"):
-            with open(os.path.join(self.work, name + ".json"), encoding="utf-8") as file:
-                reports.append(json.load(file))
+            reports.append(read_json(os.path.join(self.work, name + ".json")))
         one, two = reports
         self.assertEqual([one["stopped_by"], one["loss"], one["replicas"], two["replicas"]], ["my-goal", "focal:gamma=1", 1, 2])
         self.assertEqual(len(one["losses"]), len(two["losses"]))

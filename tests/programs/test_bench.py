@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """lockstep bench: its columns, its checks and what it writes. Nothing here depends on how long anything takes."""
-import json
 import math
 import os
 import shutil
 import subprocess
 import xml.etree.ElementTree as ElementTree
 
-from support import BAD_INPUT, DONE, FAILED, UNAVAILABLE, USAGE, ProgramTest, main
+from support import BAD_INPUT, DONE, FAILED, UNAVAILABLE, USAGE, ProgramTest, main, read_json, write_json
 
 COLLECTIVES = ("direct", "halving-doubling", "hierarchical-copy", "ring", "torus", "tree", "two-level")
 FACTORS = {"all_reduce": 2.0, "reduce_scatter": 1.0, "all_gather": 1.0, "broadcast": None, "reduce": None, "all_to_all": 1.0}
@@ -20,8 +19,7 @@ class Bench(ProgramTest):
         path = self.path("rows.json")
         outcome = self.lockstep("bench", *QUICK, "--json=" + path, *arguments)
         self.assertEqual(outcome.code, DONE, outcome.err)
-        with open(path) as file:
-            written = json.load(file)
+        written = read_json(path)
         self.assertIs(written["passed"], True)
         self.assertEqual(written["command"], "bench")
         for row in written["rows"]:
@@ -149,8 +147,7 @@ class Wrong(ProgramTest):
         self.assertEqual(outcome.code, FAILED, outcome.err)
         # Both halves of the ring are sent twice, and each time their first element is spoilt.
         self.assertIn("ring: 4 of the 2048 elements on all 2 ranks are wrong", outcome.err)
-        with open(self.path("rows.json")) as file:
-            written = json.load(file)
+        written = read_json(self.path("rows.json"))
         self.assertIs(written["passed"], False)
         self.assertEqual([row["wrong"] for row in written["rows"]], [4])
 
@@ -162,18 +159,15 @@ class Network(ProgramTest):
         outcome = self.lockstep("bench", "direct", "--bytes=1000:32K", "--iterations=1", "--seconds=0", "--json=" + rows,
                                 "--write-network=" + path)
         self.assertEqual(outcome.code, DONE, outcome.err)
-        with open(rows) as file:
-            self.assertEqual({row["collective"] for row in json.load(file)["rows"]}, {"direct"})
-        with open(path) as file:
-            network = json.load(file)
+        self.assertEqual({row["collective"] for row in read_json(rows)["rows"]}, {"direct"})
+        network = read_json(path)
         sizes = [size for size, _ in network["bandwidth_by_bytes"]]
         self.assertEqual(sizes, sorted(sizes))
         self.assertEqual((sizes[0], sizes[-1]), (8192, 128 << 20))
         outcome = self.lockstep("simulate", "ring", "--world=2", "--bytes=32K:64M", "--network=" + path,
                                 "--json=" + rows)
         self.assertEqual(outcome.code, DONE, outcome.err)
-        with open(rows) as file:
-            simulated = {row["bytes"]: row["seconds"] for row in json.load(file)["rows"]}
+        simulated = {row["bytes"]: row["seconds"] for row in read_json(rows)["rows"]}
         # The file says how long each of these takes: the launch, two messages of half the buffer, and adding one.
         self.assertGreaterEqual(network["launch_us"], 0)
         self.assertGreater(network["copy_gb_s"], 0)
@@ -191,8 +185,7 @@ class Network(ProgramTest):
                             ([["4", 1]], "pairs"), ([[8, 1], [4, 1]], "increasing"), ([[4, 11]], "faster than its link"),
                             ([[i + 1, 1] for i in range(33)], "1 to 32"), (5, "list")):
             with self.subTest(table=table):
-                with open(self.path("n.json"), "w") as file:
-                    json.dump(dict(good, bandwidth_by_bytes=table), file)
+                write_json(self.path("n.json"), dict(good, bandwidth_by_bytes=table))
                 self.refused(BAD_INPUT, "simulate", "ring", "--world=2", "--network=" + self.path("n.json"),
                              says=("bandwidth_by_bytes", says))
 

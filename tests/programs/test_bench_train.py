@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """tools/bench-train and tools/bench-collectives as programs; with a peer that is made up, what becomes of its figures."""
-import json
 import os
 import re
 import shutil
@@ -9,7 +8,7 @@ import subprocess
 import sys
 import unittest.mock
 
-from support import DONE, FAILED, LOCKSTEP, USAGE, ProgramTest, main
+from support import DONE, FAILED, LOCKSTEP, USAGE, ProgramTest, main, read_json, write_json
 
 TOOLS = os.path.join(os.environ["LOCKSTEP_SOURCE"], "tools")
 PARAMETERS = 32 * 32 * 3 * 10 + 10  # of small_model(32)
@@ -43,12 +42,10 @@ class BenchTrain(ProgramTest):
 
     def line(self, *arguments, size=32):
         """The row of one line, measured on a small model for its images."""
-        with open(self.path("small.json"), "w") as file:
-            json.dump(small_model(size), file)
+        write_json(self.path("small.json"), small_model(size))
         self.done = self.bench("--line-model=" + self.path("small.json"), "--seconds=0.01", "--idle=0",
                                "--allocator-dir=" + self.folder, "--peer-dir=" + self.folder, *arguments)
-        with open(self.json) as file:
-            rows = json.load(file)["rows"]
+        rows = read_json(self.json)["rows"]
         self.assertEqual(len(rows), 1)
         return rows[0]
 
@@ -155,16 +152,14 @@ class Documented(ProgramTest):
     """tools/house-figures, compare-builds, gpu-check and package have tests of their own."""
 
     def run_line(self, line):
-        with open(self.path("mine.json"), "w") as file:
-            json.dump(small_model(28, 1), file)
+        write_json(self.path("mine.json"), small_model(28, 1))
         words = line.split()
         done = subprocess.run([os.path.join(TOOLS, words[0]), *words[1:], *DOCUMENTED[line]], cwd=self.folder, timeout=900,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
         self.assertEqual(done.returncode, DONE, done.stderr)
         self.assertIn(next(text for begin, text in PRINTS.items() if line.startswith(begin)), done.stdout)
         for name in re.findall(r"--json=(\S+)", line):
-            with open(self.path(name)) as file:
-                self.assertTrue(json.load(file)["rows"])
+            self.assertTrue(read_json(self.path(name))["rows"])
 
     def test_every_command_of_the_documents_is_here(self):
         shown = set()

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Collectives that are wrong (tests/plugins/faults/collective.c): none trains, is timed or is simulated where it is wrong."""
-import json
 import os
 import time
-import unittest
 
-from support import DONE, FAILED, PEER_LOST, ProgramTest, main
+from support import DONE, FAILED, PEER_LOST, ProgramTest, main, read_json
 
 FAULTS = "--plugin-path=" + os.environ["LOCKSTEP_FAULTS"]
 MLP = ("--model=mlp", "--dataset=synthetic:examples=600", "--validation=off", "--steps=2")
@@ -142,8 +140,7 @@ class Checked(ProgramTest):
         outcome = self.lockstep("simulate", "ring", "--world=2048", "--bytes=1M", "--json=" + path)
         self.assertEqual(outcome.code, DONE, outcome.err)
         self.assertIn("ring, 2048 ranks: verified up to 1024 ranks", outcome.err)
-        with open(path) as file:
-            self.assertEqual([row["verified_world"] for row in json.load(file)["rows"]], [1024])
+        self.assertEqual([row["verified_world"] for row in read_json(path)["rows"]], [1024])
 
     def test_a_world_too_large_for_the_memory_is_refused_at_once(self):
         begin = time.monotonic()

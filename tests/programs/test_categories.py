@@ -2,17 +2,15 @@
 """Categories made of numbers, and an embedding in reverse, beside Keras and with any number of replicas. tests/data/README.md says how
 they were made."""
 import array
-import json
 import os
 
-from support import BAD_INPUT, DONE, FAILED, FIXTURES, KERAS_FILES, ProgramTest, main
+from support import BAD_INPUT, DONE, FAILED, FIXTURES, KERAS_FILES, ProgramTest, main, read_json, write_json
 from test_recurrent import CLOSE, floats, layer
 
 FOLDER = os.path.join(FIXTURES, "categories")
 CASES = (("--replicas=1", "--device=reference"), ("--replicas=2", "--strategy=ring"), ("--replicas=3", "--strategy=ring"),
          ("--replicas=3", "--strategy=sharded"))
-with open(os.path.join(FOLDER, "expected.json")) as opened:
-    EXPECTED = json.load(opened)
+EXPECTED = read_json(os.path.join(FOLDER, "expected.json"))
 
 
 class BesideKeras(ProgramTest):
@@ -64,9 +62,8 @@ class BesideKeras(ProgramTest):
 
 class NotInTheTable(ProgramTest):
     def model(self, *layers, dtype="int32"):
-        with open(self.path("model.json"), "w") as file:
-            json.dump({"class_name": "Sequential", "config": {"name": "m", "layers": [
-                layer("InputLayer", name="input", batch_shape=[None, 3], dtype=dtype), *layers]}}, file)
+        write_json(self.path("model.json"), {"class_name": "Sequential", "config": {"name": "m", "layers": [
+            layer("InputLayer", name="input", batch_shape=[None, 3], dtype=dtype), *layers]}})
         return "--model=" + self.path("model.json")
 
     def data(self, values, code="i", descr="<i4", count=4):

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 
-from support import BAD_INPUT, DONE, FIXTURES, INTERRUPTED, LOCKSTEP, TERMINATED, USAGE, ProgramTest, main, tensors
+from support import BAD_INPUT, DONE, FIXTURES, INTERRUPTED, LOCKSTEP, TERMINATED, USAGE, ProgramTest, main, read_json, tensors, write_json
 
 MOMENTS = int(sys.argv.pop()) if sys.argv[-1].isdigit() else 6
 # Dropout, shuffling and an epoch whose last batch is smaller: all that has a place to lose. 7 steps an epoch.
@@ -111,8 +111,7 @@ class GoingOn(CheckpointTest):
         outcome = self.lockstep("train", *MODEL, *way, "--epochs=3", "--checkpoint-dir=" + self.dir, "--resume", "--report=" + self.path("r.json"),
                                 timeout=60)
         self.assertEqual(outcome.code, DONE, outcome.err)
-        with open(self.path("r.json"), encoding="ascii") as file:
-            report = json.load(file)
+        report = read_json(self.path("r.json"))
         self.assertEqual((report["resumed_from_step"], report["steps"], len(report["losses"])), (10, 21, 21))
         self.assertEqual([(epoch["steps"], epoch["examples"]) for epoch in report["epochs"]], [(7, 330)] * 3)
         self.assertEqual(self.names()[-1], "checkpoint-00000021.safetensors")
@@ -137,8 +136,7 @@ class GoingOn(CheckpointTest):
         self.train(*MODEL, sgd[0], "--checkpoint-dir=" + self.dir)
         outcome = self.lockstep("train", *MODEL, sgd[1], "--epochs=2", "--checkpoint-dir=" + self.dir, "--resume", "--report=" + self.path("r.json"))
         self.assertIn("the learning rate is 0.5, as in the checkpoint, not 0.25", outcome.err)
-        with open(self.path("r.json"), encoding="ascii") as file:
-            self.assert_same_training(json.load(file), whole)
+        self.assert_same_training(read_json(self.path("r.json")), whole)
 
     def test_callbacks_go_on(self):
         stopping = ("--callback=early_stopping:monitor=loss,min_delta=100,patience=4,restore_best_weights=on", "--epochs=9",
@@ -162,8 +160,7 @@ class GoingOn(CheckpointTest):
         whole = self.train(*MODEL, stopping + "2", "--epochs=9", "--checkpoint-dir=" + self.dir)
         outcome = self.lockstep("train", *MODEL, stopping + "2", "--epochs=9", "--checkpoint-dir=" + self.dir, "--resume", "--report=" + self.path("r.json"))
         self.assertIn("the training is complete: early_stopping ended it after 21 steps", outcome.err)
-        with open(self.path("r.json"), encoding="ascii") as file:
-            report = json.load(file)
+        report = read_json(self.path("r.json"))
         self.assertEqual((report["stopped_by"], report["status"]), ("early_stopping", whole["status"]))
         self.assert_same_training(report, whole)
         report = self.train(*MODEL, stopping + "4", "--epochs=9", "--checkpoint-dir=" + self.dir, "--resume")
@@ -183,8 +180,7 @@ class GoingOn(CheckpointTest):
         outcome = self.lockstep("train", *MODEL, "--epochs=2", "--checkpoint-dir=" + self.dir, "--resume", "--report=" + self.path("r.json"))
         self.assertEqual(outcome.code, DONE, outcome.err)
         self.assertIn("the training is complete: the checkpoint has all of its 14 steps", outcome.err)
-        with open(self.path("r.json"), encoding="ascii") as file:
-            self.assertEqual((len(json.load(file)["losses"])), 14)
+        self.assertEqual((len(read_json(self.path("r.json"))["losses"])), 14)
         self.assertEqual(before, {name: os.stat(os.path.join(self.dir, name)).st_mtime_ns for name in self.names()})
 
     def test_where_there_is_none_it_begins(self):
@@ -212,8 +208,7 @@ class Metrics(CheckpointTest):
                 for part in ([] if kind in whole else [()]) + parts:
                     outcome = self.lockstep(*command, *part)
                     self.assertEqual(outcome.code, DONE, outcome.err)
-                    with open(self.path("report.json"), encoding="ascii") as file:
-                        report = json.load(file)
+                    report = read_json(self.path("report.json"))
                     whole.setdefault(kind, report)
                 self.assert_same_training(report, whole[kind])
                 self.assertEqual([epoch["examples"] for epoch in report["epochs"]], [330, 330])
@@ -256,8 +251,7 @@ class Killed(CheckpointTest):
                 time.sleep(0.001)
             process.send_signal(number)
             self.assertEqual(process.wait(60), code)
-            with open(self.path("r.json"), encoding="ascii") as file:
-                report = json.load(file)
+            report = read_json(self.path("r.json"))
             self.assertEqual(report["status"], "interrupted")
             self.assertIn(f"checkpoint-{report['steps']:08}.safetensors", self.names())
             self.assert_same_training(self.train(*command, "--resume"), whole)
@@ -344,8 +338,7 @@ class Files(CheckpointTest):
         self.assertIn("File too large", outcome.err)
         self.assertIn("the training goes on, and the last good one is", outcome.err)
         self.assertEqual(self.names(), good)
-        with open(path, encoding="ascii") as file:
-            self.assertEqual(json.load(file)["status"], "done")
+        self.assertEqual(read_json(path)["status"], "done")
 
 
 class Refusing(CheckpointTest):
@@ -420,8 +413,7 @@ class Refusing(CheckpointTest):
         for name, shape, layers in (("table", [2], []), ("images", [4, 4, 3], [{"class_name": "Flatten", "config": {}}])):
             layers = [{"class_name": "InputLayer", "config": {"batch_shape": [None, *shape]}}, *layers,
                       {"class_name": "Dense", "config": {"units": 2 if name == "table" else 3}}]
-            with open(self.path(name), "w") as file:
-                json.dump({"class_name": "Sequential", "config": {"layers": layers}}, file)
+            write_json(self.path(name), {"class_name": "Sequential", "config": {"layers": layers}})
         epochs = iter(range(1, 100))
         table(rows)
         shutil.copy(self.path("one/d.csv"), self.path("two/other-name.csv"))
@@ -454,8 +446,7 @@ class Refusing(CheckpointTest):
             self.assertEqual(outcome.code, DONE, outcome.err)
             self.assertRegex(outcome.err, re.escape(newest) + r"'? ?(is damaged|cannot be used|:)")
             self.assertIn(f"resuming from '{before}'", outcome.err)
-            with open(self.path("r.json"), encoding="ascii") as file:
-                self.assert_same_training(json.load(file), whole)
+            self.assert_same_training(read_json(self.path("r.json")), whole)
             newest, before = (os.path.join(self.dir, name) for name in reversed(self.names()[-2:]))
         for name in self.names():
             with open(os.path.join(self.dir, name), "r+b") as file:

@@ -13,7 +13,7 @@ import tempfile
 import engines
 import slurm
 from json_schema import problems
-from support import FASHION, LOCKSTEP, ProgramTest, main
+from support import FASHION, LOCKSTEP, ProgramTest, main, read_json
 
 try:
     import yaml
@@ -163,8 +163,7 @@ class Trained(ProgramTest):
         with open(self.path("out")) as file:
             self.assertEqual(done.returncode, 0, done.stderr + file.read())
         (report,) = [name for name in os.listdir(self.folder) if name.endswith(".json")]
-        with open(self.path(report)) as file:
-            report = json.load(file)
+        report = read_json(self.path(report))
         self.assertEqual((report["status"], report["workers"], report["steps"], len(set(report["parameter_hashes"]))), ("stopped", 4, 3, 1))
         self.assertFalse([name for name in os.listdir(self.folder) if name.endswith(".secret")])
 
@@ -210,8 +209,7 @@ class Manifests(ProgramTest):
             self.assertEqual(place(JOB_COMPLETION_INDEX=str(index), **variables), f"place {index} {spec['completions']} 0 1 kubernetes")
 
     def test_a_trainjob_fits_the_schema(self):
-        with open(SCHEMA) as file:
-            schema = json.load(file)
+        schema = read_json(SCHEMA)
         (job,) = manifest("trainjob.yaml")
         self.assertEqual(problems(job, schema), [])
         trainer = job["spec"]["trainer"]
@@ -225,8 +223,7 @@ class Manifests(ProgramTest):
                              f"place {index} {nodes} 0 1 kubernetes")
 
     def test_the_schema_finds_mistakes(self):
-        with open(SCHEMA) as file:
-            schema = json.load(file)
+        schema = read_json(SCHEMA)
         (job,) = manifest("trainjob.yaml")
 
         def wrong(change):

@@ -13,7 +13,7 @@ import termios
 import time
 
 from support import (BAD_INPUT, DONE, FAILED, FASHION, INTERRUPTED, LOCKSTEP, UNAVAILABLE, UNTIMED, USAGE, Outcome, ProgramTest,
-                     main, tensors)
+                     main, tensors, read_json, write_json)
 
 SOURCE = os.environ["LOCKSTEP_SOURCE"]
 COMPILER = shlex.split(os.environ["LOCKSTEP_COMPILER"])
@@ -120,8 +120,7 @@ class CompareTest(ProgramTest):
                 os.unlink(path)
         outcome = self.lockstep("compare", "--report=" + report, "--html=" + page, *arguments, environment=self.environment, **more)
         self.assertEqual(outcome.code, expect, outcome.err)
-        with open(report) as file:
-            outcome.report = json.load(file)
+        outcome.report = read_json(report)
         self.assertEqual(os.listdir(self.temporary), [])
         outcome.runs = {(run["strategy"], run["replicas"]): run for run in outcome.report["runs"]}
         return outcome
@@ -305,9 +304,8 @@ class Statistics(CompareTest):
                   ("Activation", {"activation": "relu"}), ("Dropout", {"rate": 0.2}), ("Flatten", {}),
                   ("Dense", {"units": 8}), ("BatchNormalization", {"synchronized": second}),
                   ("Dense", {"units": 10})]
-        with open(self.path("model.json"), "w") as file:
-            json.dump({"class_name": "Sequential", "config": {"name": "m", "layers": [
-                {"class_name": name, "config": {"name": f"l{i}", **config}} for i, (name, config) in enumerate(layers)]}}, file)
+        write_json(self.path("model.json"), {"class_name": "Sequential", "config": {"name": "m", "layers": [
+            {"class_name": name, "config": {"name": f"l{i}", **config}} for i, (name, config) in enumerate(layers)]}})
 
     def compare_model(self, first, second, *arguments):
         self.write_model(first, second)
@@ -412,9 +410,8 @@ class Elsewhere(CompareTest):
 
     def network(self):
         path = self.path("network.json")
-        with open(path, "w") as file:
-            json.dump({"name": "by-hand", "about": "a test", "sources": ["none"], "topology": "flat",
-                       "latency_us": self.LATENCY * 1e6, "bandwidth_gb_s": self.BANDWIDTH / 1e9, "reduction_gb_s": 1e6}, file)
+        write_json(path, {"name": "by-hand", "about": "a test", "sources": ["none"], "topology": "flat",
+                   "latency_us": self.LATENCY * 1e6, "bandwidth_gb_s": self.BANDWIDTH / 1e9, "reduction_gb_s": 1e6})
         return path
 
     def simulated(self, exchange):
@@ -425,8 +422,7 @@ class Elsewhere(CompareTest):
                                 "--operation=" + exchange["operation"].replace("-", "_"), "--network=" + self.network(),
                                 "--dtype=" + {1: "uint8", 4: "float32"}[size], "--json=" + path)
         self.assertEqual(outcome.code, DONE, outcome.err)
-        with open(path) as file:
-            row, = json.load(file)["rows"]
+        row, = read_json(path)["rows"]
         self.assertEqual(row["bytes"], exchange["bytes"])
         return row["seconds"]
 
@@ -434,8 +430,7 @@ class Elsewhere(CompareTest):
         """Those that rank 0 begins in the steps of a timeline, one after the other."""
         path = self.path("timeline.json")
         self.train("--model=" + model, *self.SETTING[:5], f"--timeline={path}", f"--timeline-steps=5:{4 + steps}", "--steps=12", *arguments)
-        with open(path) as file:
-            events = json.load(file)["traceEvents"]
+        events = read_json(path)["traceEvents"]
         return [event["args"] for event in events if event["ph"] == "X" and event["pid"] == 2 and event["cat"] == "communication"
                 and "operation" in event["args"] and not event["name"].startswith("wait for ")]
 
@@ -765,8 +760,7 @@ class Advice(CompareTest):
         report = self.path("r.json")
         done = self.lockstep(*words[1:], "--quiet", "--report=" + report)
         self.assertEqual(done.code, DONE, done.err)
-        with open(report) as file:
-            train = json.load(file)
+        train = read_json(report)
         runs = [run for run in outcome.report["runs"] if f"--strategy={run['strategy']}" in words]
         self.assertEqual(len(runs), 1)
         self.assertEqual(train["losses"], runs[0]["report"]["losses"])
@@ -933,8 +927,7 @@ class Interruption(CompareTest):
                 self.assertEqual(os.listdir(self.temporary), [])
                 self.assertIn("interrupted", err)
                 self.assertIn("Verdict", out)
-                with open(path) as file:
-                    report = json.load(file)
+                report = read_json(path)
                 self.check_form(report)
                 self.assertEqual(report["status"], "interrupted")
                 for run in report["runs"]:
@@ -957,8 +950,7 @@ class Interruption(CompareTest):
         self.assert_gone(process.pid)
         self.assertEqual(os.listdir(self.temporary), [])
         self.assertIn("Verdict", out)
-        with open(path) as file:
-            report = json.load(file)
+        report = read_json(path)
         self.check_form(report)
         self.assertEqual((report["status"], [run["status"] for run in report["runs"]]), ("interrupted", ["done"] * 3))
         self.assertEqual([run["report"]["steps"] for run in report["runs"]], [8] * 3)

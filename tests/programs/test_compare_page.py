@@ -3,7 +3,6 @@
 """The page of `lockstep compare --html`: read as XML and HTML, and looked at in a real browser (the Debian package
 chromium), at 400 and 1,400 pixels, light and dark."""
 import html.parser
-import json
 import math
 import os
 import struct
@@ -13,7 +12,7 @@ import unittest
 import xml.etree.ElementTree as xml
 
 from browser import Browser
-from support import LOCKSTEP, ProgramTest, main
+from support import LOCKSTEP, ProgramTest, main, write_json
 
 MAKE_PAGE = os.environ["LOCKSTEP_MAKE_PAGE"]
 PICTURES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "docs", "pictures")
@@ -209,8 +208,7 @@ LINES = r"""(() => [...document.querySelectorAll(".verdict .word, .verdict .comm
 
 class PageTest(ProgramTest):
     def page(self, name):
-        with open(self.path(name + ".json"), "w") as file:
-            json.dump(CASES[name](), file)
+        write_json(self.path(name + ".json"), CASES[name]())
         path = self.path(name + ".html")
         subprocess.run([MAKE_PAGE, self.path(name + ".json"), path], check=True, timeout=60)
         return path

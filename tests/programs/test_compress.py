@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """--compress: replicas stay equal, fewer bytes travel, a resumed training goes on to the bit, and what cannot be is refused."""
-import json
 import os
 import shlex
 import shutil
 import subprocess
 
-from support import DONE, UNAVAILABLE, USAGE, ProgramTest, main, tensors
+from support import DONE, UNAVAILABLE, USAGE, ProgramTest, main, tensors, write_json
 
 SOURCE = os.environ["LOCKSTEP_SOURCE"]
 COMPILER = shlex.split(os.environ["LOCKSTEP_COMPILER"])
@@ -151,8 +150,7 @@ class Owed(CompressTest):
     def frozen(self, name):
         layers = [{"class_name": "InputLayer", "config": {"batch_shape": [None, 8], "name": "input"}}]
         layers += [{"class_name": "Dense", "config": {"name": one, "units": 8, "trainable": one != name}} for one in ("one", "two", "three")]
-        with open(self.path("frozen.json"), "w", encoding="ascii") as file:
-            json.dump({"class_name": "Sequential", "config": {"name": "frozen", "layers": layers}}, file)
+        write_json(self.path("frozen.json"), {"class_name": "Sequential", "config": {"name": "frozen", "layers": layers}})
         return ("--model=" + self.path("frozen.json"), "--dataset=synthetic:shape=8,classes=8,examples=26", "--batch=25", "--epochs=2",
                 "--loss=sparse_categorical_crossentropy:from_logits=on", "--validation=off", "--replicas=2", "--compress=topk:fraction=1e-9")
 

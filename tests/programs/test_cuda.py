@@ -7,13 +7,11 @@ that the host code of the device and the core keep to streams and copies. It sho
 import array
 import ctypes
 import gzip
-import json
 import os
 import signal
 import subprocess
-import unittest
 
-from support import DONE, FAILED, FIXTURES, INTERRUPTED, KERAS_FILES, LOCKSTEP, PEER_LOST, UNAVAILABLE, USAGE, ProgramTest, main, tensors
+from support import DONE, FAILED, FIXTURES, INTERRUPTED, KERAS_FILES, LOCKSTEP, PEER_LOST, UNAVAILABLE, USAGE, ProgramTest, main, read_json, tensors, write_json
 
 DOUBLE = os.environ["LOCKSTEP_CUDA_FAKE"]
 BUILT = os.environ["LOCKSTEP_CUDA_BUILT"] == "true"
@@ -88,8 +86,7 @@ class Double(ProgramTest):
         path = os.path.join(self.folder, "normalizing.json")
         layers = [{"class_name": "Flatten"}, {"class_name": "BatchNormalization", "config": config},
                   {"class_name": "Dense", "config": {"units": 10}}]
-        with open(path, "w") as file:
-            json.dump({"class_name": "Sequential", "config": {"layers": layers}}, file)
+        write_json(path, {"class_name": "Sequential", "config": {"layers": layers}})
         return "--model=" + path
 
     def test_convolutions_of_volumes_are_refused_by_name(self):
@@ -101,8 +98,7 @@ class Double(ProgramTest):
 
     def sequential(self, name, *layers):
         path = os.path.join(self.folder, name + ".json")
-        with open(path, "w") as file:
-            json.dump({"class_name": "Sequential", "config": {"layers": [{"class_name": kind, "config": config} for kind, config in layers]}}, file)
+        write_json(path, {"class_name": "Sequential", "config": {"layers": [{"class_name": kind, "config": config} for kind, config in layers]}})
         return "--model=" + path
 
     def test_recurrent_layers_masks_and_augmentation_train_as_on_the_reference_device(self):
@@ -191,9 +187,8 @@ class Double(ProgramTest):
             module = "keras.src.ops.numpy" if kind == "Matmul" else "keras.layers"
             written.append({"module": module, "class_name": kind, "name": str(i), "config": {"name": str(i), **config},
                             "inbound_nodes": [{"args": [tensors_of] if kind == "Add" else tensors_of, "kwargs": {}}] if inputs else []})
-        with open(self.path("u-net.json"), "w") as file:
-            json.dump({"class_name": "Functional", "config": {"name": "u-net", "layers": written, "input_layers": [["0", 0, 0]],
-                                                              "output_layers": [["12", 0, 0]]}}, file)
+        write_json(self.path("u-net.json"), {"class_name": "Functional", "config": {"name": "u-net", "layers": written, "input_layers": [["0", 0, 0]],
+                                                          "output_layers": [["12", 0, 0]]}})
         return "--model=" + self.path("u-net.json")
 
     def test_states_in_parts_have_the_bits_of_whole_ones(self):
@@ -249,15 +244,13 @@ class Double(ProgramTest):
     def with_prelu(self):
         path = self.path("prelu.json")
         layers = [{"class_name": name, "config": {"units": 10} if name == "Dense" else {}} for name in ("Flatten", "PReLU", "Dense")]
-        with open(path, "w") as file:
-            json.dump({"class_name": "Sequential", "config": {"layers": layers}}, file)
+        write_json(path, {"class_name": "Sequential", "config": {"layers": layers}})
         return "--model=" + path
 
     def trained_by_default(self, *arguments, **settings):
         path = self.path("default.json")
         lines = self.by_default("train", "--quiet", *self.SHORT, "--report=" + path, *arguments, **settings)[1]
-        with open(path) as file:
-            return json.load(file), lines
+        return read_json(path), lines
 
     def test_it_is_the_default_where_it_has_every_operation(self):
         for options, settings in (("--model=cnn-small", {}), ("--model=mlp", {"streams": "deferred", "devices": 2})):
@@ -312,8 +305,7 @@ class Double(ProgramTest):
         lines = self.by_default("compare", self.with_prelu(), "--strategies=one-device,ring", "--replicas=2", *self.SHORT,
                                 "--threads=1", "--speed-steps=0", "--report=" + report, lacks="prelu")[1]
         self.assertEqual(len(lines), 1, lines)
-        with open(report) as file:
-            comparison = json.load(file)
+        comparison = read_json(report)
         self.assertEqual((comparison["device"], [run["status"] for run in comparison["runs"]]), ("cpu", ["done"] * 2))
 
     def test_failures_of_the_default_are_failures(self):
@@ -404,8 +396,7 @@ class Double(ProgramTest):
         penalty = {"class_name": "L1L2", "config": {"l1": 0.001, "l2": 0.01}}
         layers = [{"class_name": "Flatten"}, {"class_name": "Dense", "config": {"units": 5, "activation": "tanh", "kernel_regularizer": penalty}},
                   {"class_name": "Dense", "config": {"units": 10}}]
-        with open(path, "w") as file:
-            json.dump({"class_name": "Sequential", "config": {"layers": layers}}, file)
+        write_json(path, {"class_name": "Sequential", "config": {"layers": layers}})
         return "--model=" + path
 
     def test_every_optimizer_updates_as_on_the_reference_device(self):
@@ -457,8 +448,7 @@ class Double(ProgramTest):
                 self.assertAlmostEqual(a, b, delta=delta, msg=name)
 
     def test_a_loss_that_is_not_finite_is_named_as_on_the_reference_device(self):
-        with open(self.path("one.json"), "w") as file:
-            json.dump({"class_name": "Sequential", "config": {"layers": [{"class_name": "Dense", "config": {"units": 1}}]}}, file)
+        write_json(self.path("one.json"), {"class_name": "Sequential", "config": {"layers": [{"class_name": "Dense", "config": {"units": 1}}]}})
         options = ("train", "--quiet", "--model=" + self.path("one.json"), "--dataset=synthetic:shape=8,classes=2,examples=48", "--batch=8",
                    "--loss=mean_squared_error", "--optimizer=sgd:learning_rate=1e19")
         says = "step 2: the loss is not finite; the first value that is not finite is in 'mean_squared_error forward"
@@ -560,8 +550,7 @@ class Double(ProgramTest):
         process.send_signal(signal.SIGINT)
         err = process.communicate(timeout=60)[1]
         self.assertEqual(process.returncode, INTERRUPTED, err)
-        with open(path) as file:
-            report = json.load(file)
+        report = read_json(path)
         self.assertEqual(report["status"], "interrupted")
         self.assertEqual(min(report["steps"], 1000), len(report["losses"]))
         self.assertEqual(report["steps"], sum(epoch["steps"] for epoch in report["epochs"]))
@@ -613,8 +602,7 @@ class Double(ProgramTest):
         outcome = self.lockstep("bench", "ring", "direct", "--json=" + rows, *options[:-1], environment=environment)
         self.assertEqual(outcome.code, DONE, outcome.err)
         self.assertIn("# in memory of device cuda: fake, NOT A GPU", outcome.out)
-        with open(rows, encoding="utf-8") as file:
-            rows = json.load(file)["rows"]
+        rows = read_json(rows)["rows"]
         self.assertEqual([(row["device"], row["wrong"]) for row in rows], [("cuda", 0)] * 8)
         refused, environment = self.on_double(("--write-network=" + self.path("network.json"),), {})
         self.refused(USAGE, "bench", *refused[:-1], says=("host memory",), environment=environment)

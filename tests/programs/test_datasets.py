@@ -5,7 +5,7 @@ import os
 import struct
 import zlib
 
-from support import BAD_INPUT, DONE, KERAS_FILES, LARGE_DATA, USAGE, ProgramTest, main, tensors
+from support import BAD_INPUT, DONE, KERAS_FILES, LARGE_DATA, USAGE, ProgramTest, main, read_json, tensors, write_json
 
 TYPES = {"|u1": "B", "<i4": "i", "<i8": "q", "<f4": "f", "<f8": "d"}
 EXAMPLES = 30
@@ -73,8 +73,7 @@ class DatasetTest(ProgramTest):
     def model(self, shape, layer, classes):
         layers = [{"class_name": "InputLayer", "config": {"batch_shape": [None, *shape], "name": "data"}}, layer,
                   {"class_name": "Dense", "config": {"units": classes, "name": "dense"}}]
-        with open(self.path("model.json"), "w") as file:
-            json.dump({"class_name": "Sequential", "config": {"name": "model", "layers": layers}}, file)
+        write_json(self.path("model.json"), {"class_name": "Sequential", "config": {"name": "model", "layers": layers}})
         return "--model=" + self.path("model.json")
 
     def png(self, name, values, side=6):
@@ -137,8 +136,7 @@ class Arrays(DatasetTest):
             outcome = self.lockstep("evaluate", self.classifier(classes=3), dataset, "--split=validation", "--report=" + path,
                                     "--initial-weights=" + weights, "--quiet", *setting, *more)
             self.assertEqual(outcome.code, DONE, outcome.err)
-            with open(path) as file:
-                report = json.load(file)
+            report = read_json(path)
             self.assertEqual(list(report), ["made", "command", "model", "dataset", "split", "examples", "seconds", *names])
             self.assertEqual((report["command"], report["split"], report["examples"]), ("evaluate", "validation", 9))
             for name in names:
@@ -210,10 +208,9 @@ class Arrays(DatasetTest):
         layers = [keras("keras.layers", "InputLayer", name, [], batch_shape=[None, sizes[name]]) for name in sizes]
         layers += [keras("keras.layers", "Dense", f"{name}_dense", call(name), units=4) for name in sizes]
         layers.append(keras("keras.src.ops.numpy", "Add", "add", call("left_dense", "right_dense")))
-        with open(self.path("two.json"), "w") as file:
-            json.dump({"module": "keras.src.models.functional", "class_name": "Functional", "config": {
-                "name": "two", "layers": layers, "input_layers": [[name, 0, 0] for name in order],
-                "output_layers": [["add", 0, 0]]}}, file)
+        write_json(self.path("two.json"), {"module": "keras.src.models.functional", "class_name": "Functional", "config": {
+            "name": "two", "layers": layers, "input_layers": [[name, 0, 0] for name in order],
+            "output_layers": [["add", 0, 0]]}})
         return "--model=" + self.path("two.json")
 
     def test_inputs_are_given_in_the_order_of_the_input_layers(self):
@@ -354,8 +351,7 @@ class Classes(DatasetTest):
                   {"module": "keras.layers", "class_name": "Dense", "config": {"units": 3, "name": "dense"}}]
         if shape == (1,):
             layers[1] = {"module": "keras.layers", "class_name": "Embedding", "config": {"input_dim": 3, "output_dim": 3, "name": "embedding"}}
-        with open(self.path("model.json"), "w") as file:
-            json.dump({"module": "keras", "class_name": "Sequential", "config": {"name": "model", "layers": layers}}, file)
+        write_json(self.path("model.json"), {"module": "keras", "class_name": "Sequential", "config": {"name": "model", "layers": layers}})
         return "--model=" + self.path("model.json")
 
     def known(self, make, shape):

@@ -9,7 +9,7 @@ import shutil
 import struct
 import subprocess
 
-from support import BAD_INPUT, DONE, FAILED, FASHION, LOCKSTEP, PEER_LOST, UNAVAILABLE, UNTIMED, USAGE, ProgramTest, main
+from support import BAD_INPUT, DONE, FAILED, FASHION, LOCKSTEP, PEER_LOST, UNAVAILABLE, UNTIMED, USAGE, ProgramTest, main, read_json
 
 MODELS = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "models")
 FIXED = "--model=" + os.path.join(MODELS, "cnn.json")  # a file: it keeps its shape and classes, whatever the data
@@ -450,8 +450,7 @@ class Closed(ProgramTest):
                                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True,
                                           timeout=120)
                     self.assertEqual(done.returncode, DONE, done.stderr)
-                    with open(path) as file:
-                        report = json.load(file)
+                    report = read_json(path)
                     os.unlink(path)
                     self.assertEqual(report["status"], "done")
                     self.assertEqual([run["status"] for run in report.get("runs", [])],
@@ -475,8 +474,7 @@ class NotFinite(ProgramTest):
             self.refused(FAILED, *TRAIN, "--model=mlp", "--dataset=fashion-mnist:limit=500",
                          "--optimizer=sgd:learning_rate=1e30", "--report=" + report, *extra,
                          says=("step 2", "not finite", "dense"))
-            with open(report) as file:
-                written = json.load(file)
+            written = read_json(report)
             self.assertEqual(written["status"], "failed")
             self.assertEqual(len(written["losses"]), 1)
 

@@ -14,7 +14,7 @@ import types
 import unittest
 import unittest.mock
 
-from support import ProgramTest, main
+from support import ProgramTest, main, read_json, write_json
 
 SOURCE = os.environ["LOCKSTEP_SOURCE"]
 BUILD = os.environ["LOCKSTEP_BUILD"]
@@ -31,8 +31,7 @@ class Script(ProgramTest):
         for name in ("cpu", "reference"):
             os.makedirs(os.path.join(self.kit, name))
         os.symlink(BUILD, os.path.join(self.kit, "build"))
-        with open(os.path.join(self.kit, "pack.json"), "w") as file:
-            json.dump({"machine": os.uname().machine, "gpu_archs": "90"}, file)
+        write_json(os.path.join(self.kit, "pack.json"), {"machine": os.uname().machine, "gpu_archs": "90"})
 
     def check(self, only, *arguments, environment=None):
         """Exit code, the checks by name, and what was printed."""
@@ -43,8 +42,7 @@ class Script(ProgramTest):
         path = os.path.join(out, "find.json")
         if not os.path.exists(path):
             return done.returncode, {}, done.stdout + done.stderr
-        with open(path) as file:
-            self.document = json.load(file)
+        self.document = read_json(path)
         return done.returncode, {entry["name"]: entry for entry in self.document["checks"]}, done.stdout
 
     def fake(self, name, text):
@@ -95,8 +93,7 @@ class Script(ProgramTest):
                      "--dataset=synthetic", "--validation=off"]
         losses = self.train(*arguments, "--device=cpu")["losses"]
         for factor, status in ((1.0, "passed"), (1.001, "failed")):
-            with open(os.path.join(self.kit, "cpu", "mlp_adam.json"), "w") as file:
-                json.dump({"arguments": arguments, "weights": None, "losses": [loss * factor for loss in losses]}, file)
+            write_json(os.path.join(self.kit, "cpu", "mlp_adam.json"), {"arguments": arguments, "weights": None, "losses": [loss * factor for loss in losses]})
             _, checks, said = self.check("losses")
             self.assertEqual(checks["losses"]["status"], status, said)
             self.assertEqual([(row["strategy"], row["recording"].split()[0]) for row in checks["losses"]["figures"]["rows"]],
@@ -118,8 +115,7 @@ class Script(ProgramTest):
     def test_cases_that_failed_are_run_again(self):
         earlier = self.path("earlier.json")
         for lines, status in ((["FAILED softmax B=5 10: wrong", "FAILED softmax B=3 33: wrong"], "passed"), ([], "not run")):
-            with open(earlier, "w") as file:
-                json.dump({"checks": [{"name": "suite", "figures": {"lines": lines}}]}, file)
+            write_json(earlier, {"checks": [{"name": "suite", "figures": {"lines": lines}}]})
             _, checks, said = self.check("again", "--again=" + earlier)
             self.assertEqual(checks["again"]["status"], status, said)
             self.assertEqual(checks["again"].get("figures", {}).get("passed", 0), len(lines))
@@ -147,9 +143,8 @@ class Script(ProgramTest):
             said = process.communicate(timeout=60)[1]
         self.assertEqual(process.returncode, 130, said)
         self.assertIn("ended; what was done is in", said)
-        with open(os.path.join(out, "sanitize.json")) as file:
-            self.assertEqual([(entry["name"], entry["status"], entry["detail"][:5]) for entry in json.load(file)["checks"]],
-                             [("machine", "passed", "1 x f"), ("memcheck", "not run", "ended")])
+        self.assertEqual([(entry["name"], entry["status"], entry["detail"][:5]) for entry in read_json(os.path.join(out, "sanitize.json"))["checks"]],
+                         [("machine", "passed", "1 x f"), ("memcheck", "not run", "ended")])
         with open(begun) as file, self.assertRaises(ProcessLookupError):
             os.kill(int(file.read()), 0)
 
@@ -264,8 +259,7 @@ class Parts(unittest.TestCase):
         events, lost = [[0, 10 ** 18 + begin, 10 ** 18 + begin + 400, "1 x 32"] for begin in (0, 10000, 11000)], 0
 
         def train(side):
-            with open(side.environment["LOCKSTEP_KERNEL_TIME"] + ".7", "w") as file:
-                json.dump({"names": ["gemm"], "events": events, "lost": lost}, file)
+            write_json(side.environment["LOCKSTEP_KERNEL_TIME"] + ".7", {"names": ["gemm"], "events": events, "lost": lost})
             side.report = {"epochs": [{"seconds": 1.0, "steps": 3}, {"seconds": 2e-6, "steps": 4}]}
 
         side = bench_gpu.Lockstep.__new__(bench_gpu.Lockstep)
@@ -294,8 +288,7 @@ class Parts(unittest.TestCase):
 
     def test_the_least_time_of_a_step_of_cnn(self):
         import roofline
-        with open(os.path.join(SOURCE, "models", "cnn.json")) as file:
-            document = json.load(file)
+        document = read_json(os.path.join(SOURCE, "models", "cnn.json"))
         # By hand. Elements: image 784, after the convolutions 26 26 32 = 21632 and 11 11 64 = 7744, after pooling 5408 and 1600.
         rows = {row["kernel"]: (row["bytes"], row["step_bytes"], row["operations"]) for row in roofline.kernels(document)}
         wanted = {"conv2d, forward": (4 * (784 + 21632), 4 * 320, 2 * 21632 * 9), "max_pooling2d, forward": (4 * (21632 + 5408) + 5408, 0, 0),
@@ -316,8 +309,7 @@ class Parts(unittest.TestCase):
 
     def test_the_least_time_with_batch_normalization_and_additions(self):
         import roofline
-        with open(os.path.join(SOURCE, "models", "resnet.json")) as file:
-            rows = {row["kernel"]: row["bytes"] for row in roofline.kernels(json.load(file))}
+        rows = {row["kernel"]: row["bytes"] for row in roofline.kernels(read_json(os.path.join(SOURCE, "models", "resnet.json")))}
         size = 4 * 8 * 8 * 64  # of the first block: a projection is added to it, then a second block to its sum
         self.assertNotIn("add, forward", rows)
         self.assertEqual([rows[name] for name in ("batch_normalization_3, normalize", "batch_normalization_1, normalize")], [2 * size, 3 * size])
@@ -335,8 +327,7 @@ class Parts(unittest.TestCase):
 
     def test_the_least_time_of_a_step_of_a_gpt(self):
         import roofline
-        with open(os.path.join(SOURCE, "lab", "bench", "gpt.json")) as file:
-            rows = {row["kernel"]: (row["bytes"], row["step_bytes"], row["operations"]) for row in roofline.kernels(json.load(file))}
+        rows = {row["kernel"]: (row["bytes"], row["step_bytes"], row["operations"]) for row in roofline.kernels(read_json(os.path.join(SOURCE, "lab", "bench", "gpt.json")))}
         size, square = 4 * 128 * 256, 256 * 256  # bytes of an activation of a window; a weight between activations
         wanted = {"position_embedding, forward": (4 * 128 + size, 4 * 128 * 256, 0), "norm_2b, forward": (2 * size, 4 * 512, 0),
                   "attention_2 query, key, value, forward": (4 * size, 4 * (3 * square + 768), 2 * 128 * 3 * square),
@@ -433,8 +424,7 @@ class Speed(ProgramTest):
                                "--limit=%d" % limit, "--idle=0", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                               timeout=240, check=False)
         self.said = done.stdout + done.stderr
-        with open(path) as file:
-            document = json.load(file)
+        document = read_json(path)
         self.assertTrue(document["dry_run"])
         return {row["case"]: row for row in document["rows"]}
 

@@ -8,7 +8,7 @@ import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from support import (DONE, FAILED, LOCKSTEP, PEER_LOST, UNAVAILABLE, UNTIMED, ProgramTest, main)
+from support import (DONE, FAILED, LOCKSTEP, PEER_LOST, UNTIMED, ProgramTest, main)
 
 HOSTILE = os.environ["LOCKSTEP_HOSTILE_FOLDER"]
 SANITIZE = os.environ["LOCKSTEP_SANITIZE"]

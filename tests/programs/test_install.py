@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is installed: a program compiled with pkg-config alone, the command from anywhere, and both after a move."""
 import gzip
-import json
 import os
 import re
 import shlex
@@ -10,7 +9,7 @@ import socket
 import subprocess
 import sys
 
-from support import DONE, FIXTURES, KERAS_FILES, UNAVAILABLE, ProgramTest, main
+from support import DONE, FIXTURES, KERAS_FILES, UNAVAILABLE, ProgramTest, main, read_json
 
 SOURCE = os.environ["LOCKSTEP_SOURCE"]
 BUILD = os.environ["LOCKSTEP_BUILD"]
@@ -237,8 +236,7 @@ class Examples(ProgramTest):
                 self.lockstep("train", "--quiet", "--model=" + model, "--dataset=synthetic:examples=429", "--strategy=" + strategy,
                               f"--replicas={replicas}", "--epochs=2", "--optimizer=sgd:learning_rate=0.001", "--validation=off",
                               "--report=" + self.path("report.json"))
-                with open(self.path("report.json"), encoding="utf-8") as file:
-                    losses = json.load(file)["losses"]
+                losses = read_json(self.path("report.json"))["losses"]
                 self.assertGreater(len(losses), 3)
                 self.assertEqual([exact for _, exact in found], [f"{loss:.9g}" for loss in losses])
                 for rounded, exact in found:

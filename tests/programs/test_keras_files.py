@@ -7,7 +7,7 @@ import struct
 import subprocess
 import unittest
 
-from support import BAD_INPUT, DONE, FIXTURES, KERAS_FILES, UNAVAILABLE, USAGE, ProgramTest, main, tensors
+from support import BAD_INPUT, DONE, FIXTURES, KERAS_FILES, UNAVAILABLE, USAGE, ProgramTest, main, read_json, tensors, write_json
 
 FILES = os.path.join(FIXTURES, "keras", "files")
 DATA = "--dataset=synthetic:shape=4x4x1,examples=50"
@@ -91,8 +91,7 @@ class Files(KerasTest):
             for name, config in (("InputLayer", {"batch_shape": [None, 4, 4, 1]}), ("Normalization", {"axis": -1}),
                                  ("Rescaling", {"scale": 2}), ("Normalization", {"name": "given", "mean": 0.5, "variance": 2.0}), ("Flatten", {}),
                                  ("Dense", {"units": 10}))]}}
-        with open(self.path("adapted.json"), "w") as file:
-            json.dump(model, file)
+        write_json(self.path("adapted.json"), model)
         self.done(*TRAIN, "--quiet", "--model=adapted.json", "--save-weights=adapted.weights.h5")
         written, _ = self.structure("adapted.weights.h5")
         shapes = {path: value[0] for path, value in written.items() if path.startswith("layers/normalization")}
@@ -116,10 +115,9 @@ class Files(KerasTest):
                   layer("keras.src.ops.numpy", "Divide", {}, 1.0, "multiply"),
                   layer("keras.src.ops.numpy", "Clip", {"x_min": -1.0, "x_max": 1.0}, "divide"),
                   layer("keras.layers", "Dense", {"units": 3}, "clip")]
-        with open(self.path("constants.json"), "w") as file:
-            json.dump({"module": "keras", "class_name": "Functional", "registered_name": None,
-                       "config": {"name": "constants", "layers": layers, "input_layers": [["inputlayer", 0, 0]],
-                                  "output_layers": [["dense", 0, 0]]}}, file)
+        write_json(self.path("constants.json"), {"module": "keras", "class_name": "Functional", "registered_name": None,
+                   "config": {"name": "constants", "layers": layers, "input_layers": [["inputlayer", 0, 0]],
+                              "output_layers": [["dense", 0, 0]]}})
         data = "--dataset=synthetic:shape=4,classes=3,examples=50"
         for name in ("out.weights.h5", "out.keras"):
             with self.subTest(name):
@@ -144,9 +142,8 @@ class Files(KerasTest):
                                                               {"class_name": "BatchNormalization", "config": {"name": "norm"}},
                                                               {"class_name": "Flatten", "config": {"name": "flat"}}]}}}),
             ("GRU", {"name": "gru", "units": 2}), ("Dense", {"name": "dense", "units": 10})]
-        with open(self.path("steps.json"), "w") as file:
-            json.dump({"module": "keras", "class_name": "Sequential", "registered_name": None, "config": {"layers": [
-                {"module": "keras.layers", "class_name": name, "config": config} for name, config in layers]}}, file)
+        write_json(self.path("steps.json"), {"module": "keras", "class_name": "Sequential", "registered_name": None, "config": {"layers": [
+            {"module": "keras.layers", "class_name": name, "config": config} for name, config in layers]}})
         self.done("train", "--dataset=synthetic:shape=3x4x4x1,examples=50", "--steps=2", "--validation=off", "--quiet", "--model=steps.json",
                   "--save-weights=expected.safetensors")
         expected = self.values("expected.safetensors")
@@ -201,8 +198,7 @@ class Files(KerasTest):
             {"module": "keras.layers", "class_name": "Dense", "config": {"units": 3, "name": "dense"}, "registered_name": None},
             {"module": "keras.layers", "class_name": "Dense", "config": {"units": 4}, "registered_name": None},
             {"module": "keras.layers", "class_name": "Dense", "config": {"units": 10}, "registered_name": None}]}}
-        with open(self.path("bare.json"), "w") as file:
-            json.dump(model, file)
+        write_json(self.path("bare.json"), model)
         self.done(*TRAIN, "--quiet", "--model=bare.json", "--save-weights=bare.keras")
         self.done("convert", "bare.keras", "bare.safetensors")
         self.assertEqual(sorted(self.values("bare.safetensors")), 
@@ -211,9 +207,8 @@ class Files(KerasTest):
     def test_many_layers_without_names_take_no_time(self):
         """Minutes before names were counted on: each layer's was looked for from the first."""
         count = 1500
-        with open(self.path("many.json"), "w") as file:
-            json.dump({"class_name": "Sequential", "config": {"name": "many", "layers": [
-                {"class_name": "InputLayer", "config": {"batch_shape": [None, 1]}}, *[{"class_name": "Dense", "config": {"units": 1}}] * count]}}, file)
+        write_json(self.path("many.json"), {"class_name": "Sequential", "config": {"name": "many", "layers": [
+            {"class_name": "InputLayer", "config": {"batch_shape": [None, 1]}}, *[{"class_name": "Dense", "config": {"units": 1}}] * count]}})
         names = ["dense" if i == 0 else f"dense_{i}" for i in range(count)]
         header = {f"{name}/{variable}": {"dtype": "F32", "shape": shape, "data_offsets": [4 * at, 4 * at + 4]}
                   for i, name in enumerate(names) for variable, shape, at in (("kernel", [1, 1], 2 * i), ("bias", [1], 2 * i + 1))}
@@ -227,10 +222,9 @@ class Files(KerasTest):
 
     def test_a_prefix_is_found_among_many(self):
         """Each tensor that may be the model's first was followed by a search through all: minutes for a file of a few megabytes."""
-        with open(self.path("one.json"), "w") as file:
-            json.dump({"class_name": "Sequential", "config": {"layers": [
-                {"class_name": "InputLayer", "config": {"batch_shape": [None, 1]}},
-                {"class_name": "Dense", "config": {"name": "dense", "units": 1}}]}}, file)
+        write_json(self.path("one.json"), {"class_name": "Sequential", "config": {"layers": [
+            {"class_name": "InputLayer", "config": {"batch_shape": [None, 1]}},
+            {"class_name": "Dense", "config": {"name": "dense", "units": 1}}]}})
         for extra, code in (("a7/dense/bias", DONE), ("other/bias", BAD_INPUT)):
             names = [f"a{i}/dense/kernel" for i in range(30000)] + [extra]
             text = json.dumps({name: {"dtype": "F32", "shape": [1] if name == extra else [1, 1], "data_offsets": [4 * i, 4 * i + 4]}
@@ -273,11 +267,9 @@ class Files(KerasTest):
         self.assertEqual(self.values("out.safetensors"), self.values("small.expected.safetensors"))
 
     def test_shapes_that_differ_are_named_with_both(self):
-        with open(self.path("small.json")) as file:
-            model = json.load(file)
+        model = read_json(self.path("small.json"))
         model["config"]["layers"][-1]["config"]["units"] = 11
-        with open(self.path("wider.json"), "w") as file:
-            json.dump(model, file)
+        write_json(self.path("wider.json"), model)
         for name in ("small.weights.h5", "small.keras-2.h5"):
             self.refused(BAD_INPUT, "convert", name, "out.safetensors", "--model=wider.json", says=("(4, 10)", "(4, 11)", "'dense/kernel'"))
 

@@ -5,17 +5,15 @@ import array
 import ast
 import functools
 import gzip
-import json
 import math
 import os
 import struct
 import subprocess
 
-from support import DONE, FIXTURES, KERAS_FILES, LARGE_DATA, UNAVAILABLE, USAGE, ProgramTest, main, tensors
+from support import DONE, FIXTURES, KERAS_FILES, LARGE_DATA, UNAVAILABLE, USAGE, ProgramTest, main, read_json, tensors
 
 FOLDER = os.path.join(FIXTURES, "models")
-with open(os.path.join(FOLDER, "expected.json")) as file:
-    EXPECTED = json.load(file)
+EXPECTED = read_json(os.path.join(FOLDER, "expected.json"))
 APPLICATIONS = ("ResNet50", "ResNet50V2", "VGG16", "MobileNet", "MobileNetV2", "MobileNetV3Small", "DenseNet121", "Xception",
                 "InceptionV3", "InceptionResNetV2", "EfficientNetB0", "EfficientNetV2B0", "NASNetMobile", "ConvNeXtTiny")
 TRAINED = ("MobileNetV3Small", "EfficientNetB0")  # in every run; one of them without kinks

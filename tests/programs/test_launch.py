@@ -3,7 +3,6 @@
 import fcntl
 import os
 import re
-import select
 import signal
 import stat
 import struct

@@ -14,7 +14,7 @@ import sys
 import types
 import zipfile
 
-from support import BAD_INPUT, DONE, FASHION, KERAS_FILES, LOCKSTEP, UNAVAILABLE, UNTIMED, USAGE, ProgramTest, main, tensors
+from support import BAD_INPUT, DONE, FASHION, KERAS_FILES, LOCKSTEP, UNAVAILABLE, UNTIMED, USAGE, ProgramTest, main, read_json, tensors, write_json
 
 SOURCE = os.environ["LOCKSTEP_SOURCE"]
 PAGE = os.path.join(SOURCE, "docs", "models.md")
@@ -45,8 +45,7 @@ FLATTEN, DENSE = layer("Flatten", name="flatten"), layer("Dense", name="dense", 
 
 class ModelTest(ProgramTest):
     def write(self, model, name="mine.json"):
-        with open(self.path(name), "w") as file:
-            json.dump(model, file)
+        write_json(self.path(name), model)
         return "--model=" + self.path(name)
 
     def all_refused(self, *arguments, says, code=BAD_INPUT):
@@ -70,9 +69,8 @@ class Compiled(ModelTest):
         done = self.lockstep("train", SYNTHETIC, "--steps=2", "--validation=off", model, "--report=" + report)
         self.assertEqual(done.code, DONE, done.err)
         self.assertIn(what + "optimizer sgd:learning_rate=0.5,momentum=0,nesterov=off, " + loss + "\n", done.err)
-        with open(report) as file:
-            self.assertEqual(json.load(file)["optimizer"],
-                             {"name": "sgd", "learning_rate": 0.5, "momentum": 0.0, "nesterov": False})
+        self.assertEqual(read_json(report)["optimizer"],
+                         {"name": "sgd", "learning_rate": 0.5, "momentum": 0.0, "nesterov": False})
         done = self.lockstep("evaluate", model, SYNTHETIC)
         self.assertEqual(done.code, DONE, done.err)
         self.assertIn(what + loss + "\n", done.err)
@@ -81,8 +79,7 @@ class Compiled(ModelTest):
                              UNTIMED, "--report=" + report)
         self.assertEqual(done.err.count(what), 1, done.err)
         self.assertIn("optimizer sgd:learning_rate=0.5", done.err)
-        with open(report) as file:
-            self.assertEqual(json.load(file)["optimizer"], "sgd:learning_rate=0.5,momentum=0,nesterov=off")
+        self.assertEqual(read_json(report)["optimizer"], "sgd:learning_rate=0.5,momentum=0,nesterov=off")
 
     def test_the_command_line_overrides_the_file(self):
         model = self.write(sequential(FLATTEN, DENSE, compile_config={"optimizer": "ftrl", "loss": MSE}))

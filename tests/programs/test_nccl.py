@@ -4,16 +4,14 @@ NEITHER A GPU NOR NCCL (tests/support/nccl-fake).
 """
 import ctypes
 import fcntl
-import json
 import os
 import re
 import signal
 import socket
 import subprocess
 import time
-import unittest
 
-from support import BAD_INPUT, DONE, FAILED, LOCKSTEP, PEER_LOST, TERMINATED, UNAVAILABLE, USAGE, ProgramTest, main
+from support import BAD_INPUT, DONE, FAILED, LOCKSTEP, PEER_LOST, TERMINATED, UNAVAILABLE, USAGE, ProgramTest, main, read_json
 
 DOUBLES = os.environ["LOCKSTEP_NCCL_FAKE"] + ":" + os.environ["LOCKSTEP_CUDA_FAKE"]
 MLP = ("--model=mlp", "--dataset=synthetic", "--validation=off")
@@ -214,8 +212,7 @@ class Workers(OnDoubles):
         self.start(*[(("--report=" + path, "--verbose", "--steps=4", *options), variables) for options, variables in workers], **common)
         codes, errors = self.finish()
         self.assertEqual(codes, [DONE] * len(workers), errors)
-        with open(path) as file:
-            report = json.load(file)
+        report = read_json(path)
         self.assertEqual((report["strategy"], report["collective"]), ("multi-worker-mirrored", "nccl"))
         self.assertEqual((report["workers"], report["replicas"]), (len(workers), replicas))
         self.assertEqual((report["recording"], report["schedule_check"]), ("recorded whole", "known-answer"))
@@ -236,8 +233,7 @@ class Workers(OnDoubles):
         self.start(*[(("--report=" + path, "--steps=4", *options, *own), variables) for own, variables in workers], **common)
         codes, errors = self.finish()
         self.assertEqual(codes, [DONE] * len(workers), errors)
-        with open(path) as file:
-            return json.load(file), [[line for line in error.splitlines() if "--device: " in line] for error in errors]
+        return read_json(path), [[line for line in error.splitlines() if "--device: " in line] for error in errors]
 
     def test_without_a_device_all_workers_take_the_same(self):
         got, lines = self.by_default()
@@ -254,8 +250,7 @@ class Workers(OnDoubles):
                 path = self.path("named.json")
                 self.start(*[(("--report=" + path, "--steps=4", *options), {})] * 2)
                 self.assertEqual(self.finish()[0], [DONE] * 2)
-                with open(path) as file:
-                    self.assertEqual(got["parameter_hashes"], json.load(file)["parameter_hashes"])
+                self.assertEqual(got["parameter_hashes"], read_json(path)["parameter_hashes"])
 
     def test_a_worker_without_a_gpu_is_refused_by_name(self):
         self.device = ()
@@ -294,8 +289,7 @@ class Workers(OnDoubles):
 
     def chosen(self):
         """The engines by which worker 0 computes convolutions."""
-        with open(self.path("timeline.json")) as file:
-            spans = json.load(file)["traceEvents"]
+        spans = read_json(self.path("timeline.json"))["traceEvents"]
         return {found[1] for found in (re.match("cuDNN engine ([0-9]+)", span.get("args", {}).get("implementation", "")) for span in spans) if found}
 
     def ran(self, rank):
@@ -394,8 +388,7 @@ class Workers(OnDoubles):
         self.processes[1].terminate()
         codes, errors = self.finish()
         self.assertEqual(codes, [TERMINATED] * 2, errors)
-        with open(path) as file:
-            report = json.load(file)
+        report = read_json(path)
         self.assertEqual(report["status"], "interrupted")
         self.assertEqual(len(set(report["parameter_hashes"])), 1)
 

@@ -15,9 +15,8 @@ import struct
 import subprocess
 import tempfile
 import time
-import unittest
 
-from support import DONE, FAILED, LOCKSTEP, USAGE, ProgramTest, main
+from support import DONE, FAILED, LOCKSTEP, USAGE, ProgramTest, main, read_json
 
 TESTS = os.path.dirname(os.path.abspath(__file__))
 TEMPLATE = os.path.join(os.environ["LOCKSTEP_TEMPLATES"], "collective-my-plugin.so")
@@ -370,8 +369,7 @@ class Made(ProgramTest):
                          *more, f"--{option}=made.json"]
                 before = int(time.time())
                 subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=True, cwd=self.folder)
-                with open(self.path("made.json"), encoding="utf-8") as file:
-                    report = json.load(file)
+                report = read_json(self.path("made.json"))
                 for one in [report, *(run["report"] for run in report.get("runs", ()))]:
                     made = dict(one["made"])
                     self.assertTrue(before <= calendar.timegm(time.strptime(made.pop("date"), "%Y-%m-%dT%H:%M:%SZ")) <= time.time())

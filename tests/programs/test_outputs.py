@@ -1,18 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Models with several outputs beside Keras: predictions, losses and metrics of three steps by any number of replicas."""
-import json
 import os
 
-from support import BAD_INPUT, DONE, FIXTURES, KERAS_FILES, UNAVAILABLE, USAGE, ProgramTest, main
+from support import BAD_INPUT, DONE, FIXTURES, KERAS_FILES, UNAVAILABLE, USAGE, ProgramTest, main, read_json, write_json
 from test_recurrent import floats
 
 FOLDER = os.path.join(FIXTURES, "outputs")
 REPLICAS = ((1,), (1, "--device=reference"), (2, "--strategy=ring"), (3, "--strategy=ring"), (2, "--strategy=sharded"), (3, "--strategy=sharded"))
 CLOSE = 1e-5  # float32, added up in another order
-with open(os.path.join(FOLDER, "expected.json")) as opened:
-    EXPECTED = json.load(opened)
-with open(os.path.join(FOLDER, "masks.json")) as opened:
-    MASKS = json.load(opened)
+EXPECTED = read_json(os.path.join(FOLDER, "expected.json"))
+MASKS = read_json(os.path.join(FOLDER, "masks.json"))
 
 
 class BesideKeras(ProgramTest):
@@ -69,8 +66,7 @@ class BesideKeras(ProgramTest):
                     by = (*options, f"--replicas={replicas}", *others)
                     outcome = self.lockstep("evaluate", *by, "--split=train", "--batch=5", "--report=" + evaluated)
                     self.assertEqual(outcome.code, DONE, outcome.err)
-                    with open(evaluated) as file:
-                        found = json.load(file)
+                    found = read_json(evaluated)
                     self.close([found[key] for key in case["names"]], case["evaluated"])
                     report = self.train(*by, "--optimizer=sgd:learning_rate=0.25", "--batch=12", "--epochs=3", "--threads=1", "--validation=off")
                     self.assertEqual(len(report["epochs"]), len(case["trained"]))
@@ -97,8 +93,7 @@ class SeveralOutputs(ProgramTest):
                                         layer("Dense", "kind", [("trunk", 0)], units=3, activation="softmax"),
                                         layer("Dense", "size", [("trunk", 0)], units=1)],
             "input_layers": [["x", 0, 0]], "output_layers": [["kind", 0, 0], ["size", 0, 0]]}}
-        with open(self.path("heads.json"), "w") as file:
-            json.dump(model, file)
+        write_json(self.path("heads.json"), model)
         self.write_npy("x.npy", "<f4", [[(i * 7 + k * 3) % 11 / 11 for k in range(4)] for i in range(13)])
         self.write_npy("y.npy", "<i4", [i % 3 for i in range(13)])
         self.write_npy("y2.npy", "<f4", [[i % 5 / 5] for i in range(13)])
@@ -133,8 +128,7 @@ class SeveralOutputs(ProgramTest):
         out = self.path("compared.json")
         outcome = self.lockstep("compare", *given, "--strategies=one-device", "--replicas=1", "--quiet", "--report=" + out)
         self.assertEqual(outcome.code, DONE, outcome.err)
-        with open(out) as file:
-            run = json.load(file)["runs"][0]
+        run = read_json(out)["runs"][0]
         self.assertAlmostEqual(run["final_loss"], epoch["loss"], 5)
         self.assertNotAlmostEqual(run["final_loss"], epoch["kind_loss"] + epoch["size_loss"], 2)
 
@@ -170,13 +164,12 @@ class SeveralOutputs(ProgramTest):
 
     def masked(self):
         """Options for an output of each word, under a mask, beside one of the whole."""
-        with open(self.path("masked.json"), "w") as file:
-            json.dump({"class_name": "Functional", "config": {
-                "name": "masked", "layers": [layer("InputLayer", "ids", [], batch_shape=[None, 4], dtype="int32"),
-                                             layer("Embedding", "words", [("ids", 0)], input_dim=9, output_dim=5, mask_zero=True),
-                                             layer("Dense", "tag", [("words", 0)], units=3, activation="softmax"),
-                                             layer("GlobalAveragePooling1D", "mean", [("words", 0)]), layer("Dense", "size", [("mean", 0)], units=1)],
-                "input_layers": [["ids", 0, 0]], "output_layers": [["tag", 0, 0], ["size", 0, 0]]}}, file)
+        write_json(self.path("masked.json"), {"class_name": "Functional", "config": {
+            "name": "masked", "layers": [layer("InputLayer", "ids", [], batch_shape=[None, 4], dtype="int32"),
+                                         layer("Embedding", "words", [("ids", 0)], input_dim=9, output_dim=5, mask_zero=True),
+                                         layer("Dense", "tag", [("words", 0)], units=3, activation="softmax"),
+                                         layer("GlobalAveragePooling1D", "mean", [("words", 0)]), layer("Dense", "size", [("mean", 0)], units=1)],
+            "input_layers": [["ids", 0, 0]], "output_layers": [["tag", 0, 0], ["size", 0, 0]]}})
         self.write_npy("ids.npy", "<i4", [[1 + (i + k) % 8 if i < 5 or k == 2 else 0 for k in range(4)] for i in range(13)])
         self.write_npy("tags.npy", "<i4", [[(i + k) % 3 for k in range(4)] for i in range(13)])
         fields = [f"{field}={self.path(name + '.npy')}" for field, name in (("x", "ids"), ("y", "tags"), ("y2", "y2"))]
@@ -205,13 +198,11 @@ class SeveralOutputs(ProgramTest):
 
     def test_penalties_beside_a_mask_are_said(self):
         model, _, data = self.masked()
-        with open(self.path("masked.json")) as file:
-            whole = json.load(file)
+        whole = read_json(self.path("masked.json"))
         whole["config"]["layers"][2]["config"]["activity_regularizer"] = {"class_name": "L2", "config": {"l2": 0.1}}
         says, train = "each share's penalty is weighted by its mask", ("train", data, "--loss=tag=sparse_categorical_crossentropy", "--batch=13", "--epochs=1")
         self.assertNotIn(says, self.lockstep(*train, model).err)
-        with open(self.path("masked.json"), "w") as file:
-            json.dump(whole, file)
+        write_json(self.path("masked.json"), whole)
         outcome = self.lockstep(*train, model, "--replicas=2", "--strategy=ring")
         self.assertEqual((outcome.code, outcome.err.count(says)), (DONE, 1), outcome.err)
 

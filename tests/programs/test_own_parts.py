@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Layers, losses, metrics and datasets of one's own: beside those of Lockstep that do the same, and when they go wrong."""
-import json
 import os
 import shlex
 import subprocess
 import unittest
 
-from support import BAD_INPUT, DONE, FAILED, UNAVAILABLE, USAGE, UNTIMED, ProgramTest, main, tensors
+from support import BAD_INPUT, DONE, FAILED, UNAVAILABLE, UNTIMED, USAGE, ProgramTest, main, tensors, write_json
 
 SOURCE = os.environ["LOCKSTEP_SOURCE"]
 COMPILER = shlex.split(os.environ["LOCKSTEP_COMPILER"])
@@ -71,8 +70,7 @@ class OwnTest(ProgramTest):
 
     def model(self, *layers, name="model.json", shape=(6,), **more):
         layers = [layer_json("InputLayer", {"batch_shape": [None, *shape], "name": "input"}), *layers]
-        with open(self.path(name), "w", encoding="utf-8") as file:
-            json.dump({"class_name": "Sequential", "config": {"name": "own", "layers": layers}, **more}, file)
+        write_json(self.path(name), {"class_name": "Sequential", "config": {"name": "own", "layers": layers}, **more})
         return "--model=" + self.path(name)
 
     @property
@@ -132,8 +130,7 @@ class Layers(OwnTest):
             {"class_name": "InputLayer", "name": "a", "config": {"batch_shape": [None, 6], "name": "a"}, "inbound_nodes": []},
             {"class_name": "mine>OwnDense", "name": "own", "config": {"units": 6, "name": "own"}, "inbound_nodes": [call(tensor("a")), call(tensor("own"))]},
             {"class_name": "Add", "name": "sum", "config": {"name": "sum"}, "inbound_nodes": [call(tensor("own"), tensor("own", 1))]}]}}
-        with open(self.path("twice.json"), "w", encoding="utf-8") as file:
-            json.dump(model, file)
+        write_json(self.path("twice.json"), model)
         outcome = self.lockstep("summary", "--model=" + self.path("twice.json"), self.found)
         self.assertRegex(outcome.out, r"own \(mine>OwnDense\) +\(None, 6\) +42")
         self.assertIn("Total params: 42 ", outcome.out)
@@ -146,8 +143,7 @@ class Layers(OwnTest):
         layers = model["config"]["layers"]
         layers[1:] = [dict(layers[1], inbound_nodes=layers[1]["inbound_nodes"][:1]), both,
                       dict(layers[2], inbound_nodes=[call(*ends)])]
-        with open(self.path("both.json"), "w", encoding="utf-8") as file:
-            json.dump(model, file)
+        write_json(self.path("both.json"), model)
         data = ("--dataset=synthetic:shape=6,classes=6,examples=60", "--save-weights=" + self.path("both.safetensors"))
         report = self.train("--model=" + self.path("both.json"), *data, *STEPS, self.found)
         # (a + own(a)) + (a - own(a)) is 2 a, so nothing is learnt.
@@ -155,8 +151,7 @@ class Layers(OwnTest):
         self.assertEqual(set(weights["own/bias"][1]), {0.0})
         self.near(report["losses"], self.train("--model=" + self.path("both.json"), *data, *STEPS, self.found, "--strategy=ring", "--replicas=2")["losses"], 1e-5)
         both["inbound_nodes"] = [call(tensor("a"))]
-        with open(self.path("both.json"), "w", encoding="utf-8") as file:
-            json.dump(model, file)
+        write_json(self.path("both.json"), model)
         self.refused(BAD_INPUT, "summary", "--model=" + self.path("both.json"), self.found, says=("both", "expected exactly 2 input tensors, got 1"))
 
     def test_what_is_wrong_is_one_line(self):

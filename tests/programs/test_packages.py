@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lockstep as others get it: found by CMake, as a subproject of meson, from Debian packages, from a Python wheel. Each is built,
 put into an empty prefix and run there, with nothing that tells it where its parts are."""
-import json
 import os
 import re
 import shlex
@@ -10,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 
-from support import DONE, ProgramTest, main
+from support import DONE, ProgramTest, main, read_json, write_json
 
 SOURCE = os.environ["LOCKSTEP_SOURCE"]
 BUILD = os.environ["LOCKSTEP_BUILD"]
@@ -253,16 +252,14 @@ print(lockstep.__file__, lockstep.__version__)
 
     def test_a_library_that_is_not_here_is_named_with_its_package(self):
         list_file = self.file_below(self.venv, "libraries.json")
-        with open(list_file, encoding="utf-8") as file:
-            libraries = json.load(file)
+        libraries = read_json(list_file)
         self.assertEqual(libraries["libjansson.so.4"], {"for": "command", "package": "libjansson4"})
         with open(os.path.join(SOURCE, "docs", "packages.md"), encoding="utf-8") as file:
             named = set(re.search(r"apt-get install (libjansson4 .*)", file.read())[1].split())
         self.assertEqual(named, {entry["package"] for entry in libraries.values() if entry["for"] != "device-cuda"})
         for part, expect in (("keras-files", DONE), ("command", NOT_AVAILABLE)):
             libraries["libnowhere.so.7"] = {"for": part, "package": "libnowhere7"}
-            with open(list_file, "w", encoding="utf-8") as file:
-                json.dump(libraries, file)
+            write_json(list_file, libraries)
             done = self.call(self.program("lockstep"), "summary", "--model=cnn", expect=expect)
             self.assertRegex(done.stderr, r"^lockstep: (warning|error): libnowhere\.so\.7: not on this machine; .*; on Debian: apt-get install "
                                           r"libnowhere7\n$")

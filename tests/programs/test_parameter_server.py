@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """The strategy parameter-server in whole runs: equal to mirrored, asynchronous, slowed down, with replicas that fail."""
-import json
 import os
 import resource
 import select
@@ -9,7 +8,7 @@ import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from support import DONE, FAILED, FASHION, INTERRUPTED, LOCKSTEP, PEER_LOST, UNAVAILABLE, USAGE, ProgramTest, main, tensors
+from support import DONE, FAILED, FASHION, INTERRUPTED, LOCKSTEP, PEER_LOST, UNAVAILABLE, USAGE, ProgramTest, main, read_json, tensors
 
 FAULTS = os.environ["LOCKSTEP_FAULTS"]
 SYNTHETIC = "--dataset=synthetic:examples=400"
@@ -141,8 +140,7 @@ class Faults(ProgramTest):
                                 "--replica-batch=16", f"--replicas={replicas}", "--epochs=2", "--threads=1",
                                 "--plugin-path=" + FAULTS, "--report=" + path, *arguments)
         self.assertEqual(outcome.code, DONE, outcome.err)
-        with open(path) as file:
-            report = json.load(file)
+        report = read_json(path)
         self.assertEqual(report["status"], "done")
         self.assertEqual([epoch["examples"] for epoch in report["epochs"]], [examples, examples])
         self.assertEqual(len(report["lost_replicas"]), 1)
@@ -195,8 +193,7 @@ class Ends(ProgramTest):
             _, err = process.communicate(timeout=60)
             self.assertEqual(process.returncode, INTERRUPTED, err)
             self.assertIn("interrupted", err)
-            with open(path) as file:
-                report = json.load(file)
+            report = read_json(path)
             self.assertEqual(report["status"], "interrupted")
             self.assertEqual(len(set(report["parameter_hashes"])), 1)
             self.assertGreater(report["staleness"]["pushes"], 0)
@@ -217,8 +214,7 @@ class Ends(ProgramTest):
             process.send_signal(signal.SIGINT)
             _, err = process.communicate(timeout=60)
             self.assertEqual(process.returncode, INTERRUPTED, err)
-            with open(path) as file:
-                report = json.load(file)
+            report = read_json(path)
             self.assertEqual(report["status"], "interrupted")
             self.assertEqual(len(set(report["parameter_hashes"])), 1)
             self.assertEqual(len(report["losses"]), report["steps"])
@@ -236,8 +232,7 @@ class Ends(ProgramTest):
                                    "--validation=off", "--optimizer=sgd:learning_rate=1e30", "--replicas=2",
                                    f"{STRATEGY}:mode={mode}", "--report=" + path, says=("step ", "not finite"))
             self.assertNotIn("interrupted", outcome.err)
-            with open(path) as file:
-                self.assertEqual(json.load(file)["status"], "failed")
+            self.assertEqual(read_json(path)["status"], "failed")
 
     def test_a_replica_that_is_late_is_named_after_the_deadline(self):
         for mode, what in (("bounded,staleness=1", "its step 1 since"), ("sync", "to push its gradients")):

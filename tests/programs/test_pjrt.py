@@ -4,7 +4,6 @@ the files that LOCKSTEP_PJRT_PLUGINS names (with ':' between them), or those of 
 once and then kept in LOCKSTEP_PJRT_FOLDER."""
 import glob
 import gzip
-import json
 import os
 import shutil
 import signal
@@ -13,7 +12,7 @@ import sys
 import time
 import unittest
 
-from support import DONE, FIXTURES, LOCKSTEP, PEER_LOST, UNAVAILABLE, UNTIMED, USAGE, ProgramTest, main, tensors
+from support import DONE, FIXTURES, LOCKSTEP, PEER_LOST, UNAVAILABLE, UNTIMED, USAGE, ProgramTest, main, tensors, write_json
 
 FAKES = os.environ["LOCKSTEP_PJRT_FAKES"]
 # float32 in another order: a few roundings a step.
@@ -225,8 +224,7 @@ class Briefly(OnXla):
         layers = [{"class_name": "InputLayer", "config": {"batch_shape": [None, 6], "dtype": "int32", "name": "tokens"}},
                   {"class_name": "Embedding", "config": {"name": "embedding", "input_dim": 5, "output_dim": 4, "mask_zero": True}},
                   {"class_name": "Dense", "config": {"name": "dense", "units": 5}}]
-        with open(self.path("masked.json"), "w", encoding="ascii") as file:
-            json.dump({"class_name": "Sequential", "config": {"name": "masked", "layers": layers}}, file)
+        write_json(self.path("masked.json"), {"class_name": "Sequential", "config": {"name": "masked", "layers": layers}})
         with open(self.path("text.txt"), "w", encoding="ascii") as file:
             file.write("".join(chr(ord("a") + i * i % 5 * (i % 3) % 5) for i in range(200)))
         options = ("--model=" + self.path("masked.json"), f"--dataset=text:length=6,file={self.path('text.txt')}", "--steps=4", "--batch=7", "--replicas=2",

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """`lockstep plugin new` and `plugin check`: templates, a wrong peer, hostile plugins, promises that are broken one by one."""
-import json
 import os
 import re
 import shlex
@@ -8,7 +7,7 @@ import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
-from support import BAD_INPUT, DONE, FAILED, UNAVAILABLE, USAGE, ProgramTest, main
+from support import BAD_INPUT, DONE, FAILED, UNAVAILABLE, USAGE, ProgramTest, main, read_json
 
 SOURCE = os.environ["LOCKSTEP_SOURCE"]
 TEMPLATES = os.environ["LOCKSTEP_TEMPLATES"]
@@ -151,8 +150,7 @@ class Check(PluginTest):
     def test_rows_tell_the_same_as_the_lines(self):
         path = self.path("rows.json")
         outcome = self.check(os.path.join(TEMPLATES, "strategy-my-plugin.so"), "--json=" + path, "--seed=7")
-        with open(path) as file:
-            report = json.load(file)
+        report = read_json(path)
         self.assertIs(report["passed"], True)
         self.assertEqual(report["command"], "plugin check")
         self.assertEqual(len(report["rows"]), sum(outcome.counts))
@@ -167,8 +165,7 @@ class Check(PluginTest):
         path = self.path("rows.json")
         outcome = self.check(plugin, "--json=" + path, expect=FAILED)
         self.assertRegex(outcome.out, r"FAILED +schedule +all-reduce ranks=3: .*rank 0, round 0: sends element 0 to rank 2")
-        with open(path) as file:
-            report = json.load(file)
+        report = read_json(path)
         self.assertIs(report["passed"], False)
         outcome = self.lockstep("verify", plugin)
         self.assertEqual(outcome.code, FAILED)

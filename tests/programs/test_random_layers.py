@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Layers that are random in training: what they draw does not depend on the number of replicas, the strategy or the device."""
-import json
 
-from support import ProgramTest, main
+from support import ProgramTest, main, write_json
 
 CLOSE = 1e-5  # float32, added up in another order
 
@@ -16,8 +15,7 @@ class RandomLayers(ProgramTest):
         layers = [layer("InputLayer", name="input", batch_shape=[None, 6, 4]), layer("Conv1D", name="c", filters=4, kernel_size=2, activation="selu"),
                   layer("AlphaDropout", name="alpha", rate=0.3), layer("GaussianDropout", name="gaussian", rate=0.2),
                   layer("SpatialDropout1D", name="spatial", rate=0.25), layer("Flatten", name="f"), layer("Dense", name="d", units=2)]
-        with open(self.path("model.json"), "w") as file:
-            json.dump({"module": "keras", "class_name": "Sequential", "registered_name": None, "config": {"name": "m", "layers": layers}}, file)
+        write_json(self.path("model.json"), {"module": "keras", "class_name": "Sequential", "registered_name": None, "config": {"name": "m", "layers": layers}})
         losses = {}
         for case in (("--replicas=1",), ("--replicas=2", "--strategy=ring"), ("--replicas=3", "--strategy=sharded"),
                      ("--replicas=1", "--device=reference"), ("--replicas=1", "--seed=2")):

@@ -1,21 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recurrent models beside Keras: predictions, and losses of three steps by any number of replicas. tests/data/README.md says how they were made."""
 import array
-import json
 import os
 import struct
 
-from support import DONE, FIXTURES, KERAS_FILES, UNAVAILABLE, USAGE, ProgramTest, main
+from support import DONE, FIXTURES, KERAS_FILES, UNAVAILABLE, USAGE, ProgramTest, main, read_json, write_json
 
 FOLDER = os.path.join(FIXTURES, "recurrent")
 REPLICAS = ((1,), (2, "--strategy=ring"), (3, "--strategy=ring"), (2, "--strategy=sharded"), (3, "--strategy=sharded"))
 CLOSE = 1e-5  # float32, added up in another order
-with open(os.path.join(FOLDER, "expected.json")) as opened:
-    EXPECTED = json.load(opened)
-with open(os.path.join(FOLDER, "kernels.json")) as opened:
-    EXPECTED.update(json.load(opened))
-with open(os.path.join(FOLDER, "masks.json")) as opened:
-    MASKS = json.load(opened)
+EXPECTED = read_json(os.path.join(FOLDER, "expected.json"))
+EXPECTED.update(read_json(os.path.join(FOLDER, "kernels.json")))
+MASKS = read_json(os.path.join(FOLDER, "masks.json"))
 
 
 def floats(path):
@@ -107,8 +103,7 @@ class MaskedOutputs(ProgramTest):
                     out = self.path("evaluated.json")
                     outcome = self.lockstep("evaluate", *by, "--split=train", "--batch=5", "--report=" + out)
                     self.assertEqual(outcome.code, DONE, outcome.err)
-                    with open(out) as file:
-                        self.close(case, json.load(file), case["evaluated"])
+                    self.close(case, read_json(out), case["evaluated"])
                     report = self.train(*by, "--optimizer=sgd:learning_rate=0.5", "--batch=12", "--epochs=3", "--threads=1", "--validation=off")
                     for epoch, wanted in zip(report["epochs"], case["trained"]):
                         self.close(case, epoch, wanted)
@@ -151,9 +146,8 @@ def layer(class_name, **config):
 
 class Sequential(ProgramTest):
     def write(self, *layers):
-        with open(self.path("model.json"), "w") as file:
-            json.dump({"module": "keras", "class_name": "Sequential", "registered_name": None,
-                       "config": {"name": "m", "layers": layers}}, file)
+        write_json(self.path("model.json"), {"module": "keras", "class_name": "Sequential", "registered_name": None,
+                   "config": {"name": "m", "layers": layers}})
         return "--model=" + self.path("model.json")
 
     def test_layers_on_each_step_may_follow_each_other(self):

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """--reproducible: the same bits for any number of replicas and workers, under every strategy whose replicas step together."""
 import fcntl
-import json
 import os
 import signal
 import subprocess
 import time
 
-from support import DONE, LOCKSTEP, USAGE, ProgramTest, is_connected, main
+from support import DONE, LOCKSTEP, USAGE, ProgramTest, is_connected, main, read_json, write_json
 from test_worker_ends import free_port
 
 SECONDS = 120
@@ -30,16 +29,15 @@ class Reproducible(ProgramTest):
         self.write_model("model.json", False)
 
     def write_model(self, name, synchronized):
-        with open(self.path(name), "w", encoding="ascii") as file:
-            json.dump(layer("Sequential", name="model", layers=[
-                layer("InputLayer", batch_shape=[None, 6, 6, 2]),
-                layer("Conv2D", name="conv", filters=5, kernel_size=[3, 3]),
-                layer("BatchNormalization", name="first", momentum=0.8, synchronized=synchronized),
-                layer("Activation", name="relu", activation="relu"),
-                layer("Flatten", name="flat"),
-                layer("Dense", name="dense", units=23, activation="tanh"),
-                layer("Dropout", name="dropout", rate=0.3),
-                layer("Dense", name="scores", units=3, activation="softmax")]), file)
+        write_json(self.path(name), layer("Sequential", name="model", layers=[
+            layer("InputLayer", batch_shape=[None, 6, 6, 2]),
+            layer("Conv2D", name="conv", filters=5, kernel_size=[3, 3]),
+            layer("BatchNormalization", name="first", momentum=0.8, synchronized=synchronized),
+            layer("Activation", name="relu", activation="relu"),
+            layer("Flatten", name="flat"),
+            layer("Dense", name="dense", units=23, activation="tanh"),
+            layer("Dropout", name="dropout", rate=0.3),
+            layer("Dense", name="scores", units=3, activation="softmax")]))
 
     def options(self, steps=50, model="model.json", clipping="global_clipnorm=0.5"):
         """With all that could tell one number of replicas from another: dropout, batch normalization, uneven batches, a norm of all
@@ -183,13 +181,12 @@ class Synchronized(Reproducible):
 
     def test_replicas_without_examples_ask_for_parameters_and_totals_in_the_order_of_the_others(self):
         """The variables before the statistics are in another bucket than those behind them."""
-        with open(self.path("model.json"), "w", encoding="ascii") as file:
-            json.dump(layer("Sequential", name="model", layers=[
-                layer("InputLayer", batch_shape=[None, 28, 28, 1]),
-                layer("Conv2D", name="conv", filters=4, kernel_size=[3, 3], strides=[2, 2]),
-                layer("BatchNormalization", name="first", synchronized=True),
-                layer("Flatten", name="flat"),
-                layer("Dense", name="scores", units=10, activation="softmax")]), file)
+        write_json(self.path("model.json"), layer("Sequential", name="model", layers=[
+            layer("InputLayer", batch_shape=[None, 28, 28, 1]),
+            layer("Conv2D", name="conv", filters=4, kernel_size=[3, 3], strides=[2, 2]),
+            layer("BatchNormalization", name="first", synchronized=True),
+            layer("Flatten", name="flat"),
+            layer("Dense", name="scores", units=10, activation="softmax")]))
         options = ("--model=" + self.path("model.json"), "--dataset=synthetic:shape=28x28x1,classes=10,examples=40", "--batch=4", "--replicas=8",
                    "--deadline=10")
         wanted = self.results(*options, "--strategy=sharded:bucket=512")
@@ -298,8 +295,7 @@ class ElasticTest(Reproducible):
         self.assertEqual(codes, [DONE, DONE, -signal.SIGKILL, DONE], error)
         self.assertIn("2 workers (1 lost, 0 new)", error)
         self.assertIn("3 workers (0 lost, 1 new)", error)
-        with open(self.path("elastic.json"), encoding="ascii") as file:
-            report = json.load(file)
+        report = read_json(self.path("elastic.json"))
         for epoch in report["epochs"]:
             epoch.pop("seconds")
             epoch.pop("examples_per_second")

@@ -2,10 +2,9 @@
 """local-sgd and diloco: replicas with weights of their own, which are brought together every so many steps."""
 import array
 import glob
-import json
 import shutil
 
-from support import DONE, USAGE, ProgramTest, main, tensors
+from support import DONE, USAGE, ProgramTest, main, tensors, write_json
 
 # Trajectories of pytorch/torchft (test_fixtures/, torchft.diloco_regression_test.DiLoCoMockedUpdateTest.test_diloco_mocked_updates_0
 # to 5, BSD 3-Clause, Copyright (c) Meta Platforms, Inc. and affiliates, and Tristan Rice): two weights that begin with 1 and have
@@ -47,9 +46,8 @@ class Rounds(ProgramTest):
         dense = {"units": 1, "use_bias": False, "kernel_initializer": {"class_name": "Ones", "config": {}}}
         layers = [layer("InputLayer", "x", [], batch_shape=[None, 1]), layer("InputLayer", "z", [], batch_shape=[None, 1]),
                   layer("Dense", "first", ["x"], **dense), layer("Dense", "second", ["z"], **dense), layer("Add", "sum", ["first", "second"])]
-        with open(self.path("model.json"), "w", encoding="ascii") as file:
-            json.dump({"class_name": "Functional", "config": {
-                "name": "two", "layers": layers, "input_layers": [["x", 0, 0], ["z", 0, 0]], "output_layers": [["sum", 0, 0]]}}, file)
+        write_json(self.path("model.json"), {"class_name": "Functional", "config": {
+            "name": "two", "layers": layers, "input_layers": [["x", 0, 0], ["z", 0, 0]], "output_layers": [["sum", 0, 0]]}})
         return "--model=" + self.path("model.json")
 
     def npy(self, name, values):
@@ -194,10 +192,9 @@ class Weights(Rounds):
     def test_moving_statistics_become_their_mean(self):
         def layer(kind, **config):
             return {"class_name": kind, "config": config}
-        with open(self.path("bn.json"), "w", encoding="ascii") as file:
-            json.dump(layer("Sequential", name="bn", layers=[
-                layer("InputLayer", batch_shape=[None, 4]), layer("BatchNormalization", name="bn", momentum=0.5),
-                layer("Dense", name="scores", units=3, activation="softmax")]), file)
+        write_json(self.path("bn.json"), layer("Sequential", name="bn", layers=[
+            layer("InputLayer", batch_shape=[None, 4]), layer("BatchNormalization", name="bn", momentum=0.5),
+            layer("Dense", name="scores", units=3, activation="softmax")]))
         options = ("--model=" + self.path("bn.json"), "--dataset=synthetic:shape=4,classes=3,examples=40", "--batch=8", "--shuffle=off",
                    "--optimizer=sgd", "--replicas=2", "--validation=off", "--steps=3", "--checkpoint-dir=" + self.path("bn"),
                    "--checkpoint-steps=1", "--strategy=local-sgd:steps=3")
@@ -250,8 +247,7 @@ class GoesOn(Rounds):
         def train(frozen, steps, *more):
             layers = [{"class_name": "InputLayer", "config": {"batch_shape": [None, 8], "name": "input"}}]
             layers += [{"class_name": "Dense", "config": {"name": name, "units": 8, "trainable": name != frozen}} for name in ("one", "two")]
-            with open(self.path("frozen.json"), "w", encoding="ascii") as file:
-                json.dump({"class_name": "Sequential", "config": {"name": "frozen", "layers": layers}}, file)
+            write_json(self.path("frozen.json"), {"class_name": "Sequential", "config": {"name": "frozen", "layers": layers}})
             return self.lockstep("train", "--model=" + self.path("frozen.json"), "--dataset=synthetic:shape=8,classes=8,examples=40",
                                  "--loss=sparse_categorical_crossentropy:from_logits=on", "--optimizer=adam", "--batch=8", "--epochs=9",
                                  f"--steps={steps}", "--replicas=2", "--validation=off", "--strategy=local-sgd:steps=3",

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a run prints and writes: progress, report, weights, interruption, choice of strategy."""
 import fcntl
-import json
 import os
 import re
 import resource
@@ -12,7 +11,7 @@ import subprocess
 import termios
 import time
 
-from support import BAD_INPUT, DONE, FAILED, FASHION, FIXTURES, INTERRUPTED, LARGE_DATA, LOCKSTEP, TERMINATED, UNAVAILABLE, USAGE, ProgramTest, main, tensors
+from support import BAD_INPUT, DONE, FAILED, FASHION, FIXTURES, INTERRUPTED, LARGE_DATA, LOCKSTEP, TERMINATED, UNAVAILABLE, USAGE, ProgramTest, main, read_json, tensors, write_json
 
 SYNTHETIC = "--dataset=synthetic:examples=400"
 ENDLESS = ("train", "--model=mlp", "--dataset=synthetic:examples=2000", "--epochs=1000000", "--validation=off")
@@ -143,8 +142,7 @@ class ValidationDataset(ProgramTest):
                 outcome = self.lockstep("evaluate", "--model=" + model, "--dataset=" + other, "--initial-weights=" + weights, "--quiet",
                                         "--report=" + scores)
                 self.assertEqual(outcome.code, DONE, outcome.err)
-                with open(scores) as file:
-                    expected = json.load(file)["loss"]
+                expected = read_json(scores)["loss"]
                 self.assertAlmostEqual(report["epochs"][-1]["val_loss"], expected, delta=1e-5 * expected)
         self.refused(USAGE, "train", "--model=linear", "--dataset=" + csv, "--validation-dataset=" + csv, "--validation=off",
                      says=("--validation-dataset and --validation=off exclude each other",))
@@ -210,8 +208,7 @@ class Choice(ProgramTest):
         table = self.path("table.json")
         outcome = self.lockstep("bench", "--replicas=4", "--bytes=256K,1M", "--place=in", "--seconds=0.01", "--tune=" + table)
         self.assertEqual(outcome.code, DONE, outcome.err)
-        with open(table) as file:
-            written = json.load(file)
+        written = read_json(table)
         self.assertEqual((written["world"], written["transport"], written["device"]), (4, "local", "host"))
         self.assertEqual([row["bytes"] for row in written["rows"]], [1 << 18, 1 << 20])
         first, second = self.with_four("auto:table=" + table), self.with_four("auto:table=" + table)
@@ -225,8 +222,7 @@ class Choice(ProgramTest):
     def test_tables_name_collectives_with_options(self):
         table = self.path("table.json")
         row = {"bytes": 1 << 20, "collective": "hierarchical-copy:groups=2"}
-        with open(table, "w") as file:
-            json.dump({"lockstep": "0.1.0", "transport": "local", "device": "host", "world": 4, "operation": "all_reduce", "rows": [row]}, file)
+        write_json(table, {"lockstep": "0.1.0", "transport": "local", "device": "host", "world": 4, "operation": "all_reduce", "rows": [row]})
         report = self.with_four("auto:table=" + table)
         self.assertEqual({bucket["algorithm"] for bucket in report["communication"]["buckets"]}, {row["collective"]})
         self.assertEqual(report["parameter_hashes"], self.with_four(row["collective"])["parameter_hashes"])
@@ -329,11 +325,9 @@ class KerasModel(ProgramTest):
             self.assertIn(text, outcome.out)
 
     def test_several_outputs_want_a_target_each(self):
-        with open(os.path.join(FIXTURES, "functional", "residual.json")) as file:
-            model = json.load(file)
+        model = read_json(os.path.join(FIXTURES, "functional", "residual.json"))
         model["config"]["output_layers"] = [["scores", 0, 0], ["flat", 0, 0]]
-        with open(self.path("two.json"), "w") as file:
-            json.dump(model, file)
+        write_json(self.path("two.json"), model)
         self.assertEqual(self.lockstep("summary", "--model=" + self.path("two.json")).code, DONE)
         for command in ("train", "evaluate"):
             self.refused(USAGE, command, "--model=" + self.path("two.json"),
@@ -553,8 +547,7 @@ class Interruption(ProgramTest):
             err = self.end(process, signal.SIGINT)
             self.assertEqual(process.returncode, INTERRUPTED, err)
             self.assertIn("interrupted", err)
-            with open(path) as file:
-                report = json.load(file)
+            report = read_json(path)
             self.assertEqual(report["status"], "interrupted")
             self.assertGreater(report["steps"], 0)
             self.assertEqual(len(set(report["parameter_hashes"])), 1)
@@ -577,8 +570,7 @@ class Interruption(ProgramTest):
                 said = self.end(process, number)
                 self.assertIn("the weights are those of the last step and not their averages", said)
                 self.assertEqual(process.returncode, TERMINATED if number == signal.SIGTERM else INTERRUPTED)
-                with open(path) as file:
-                    self.assertEqual(json.load(file)["status"], "interrupted")
+                self.assertEqual(read_json(path)["status"], "interrupted")
                 self.assertIn("dense/kernel", tensors(weights))
                 os.unlink(weights)
 
@@ -592,8 +584,7 @@ class Interruption(ProgramTest):
                 time.sleep(0.002)  # else the second is one with the first, which is pending still
                 self.end(process, number)
                 self.assertEqual(process.returncode, TERMINATED if number == signal.SIGTERM else INTERRUPTED)
-                with open(path) as file:
-                    self.assertEqual(json.load(file)["status"], "interrupted")
+                self.assertEqual(read_json(path)["status"], "interrupted")
                 self.assertIn("dense/kernel", tensors(weights))
                 os.unlink(weights)
 
@@ -619,8 +610,7 @@ class ClosedOutput(ProgramTest):
         process.stderr.close()
         self.assertEqual(process.wait(60), -signal.SIGPIPE, err)  # as other programs, once the files are written
         self.assertNotIn("error", err)
-        with open(path) as file:
-            report = json.load(file)
+        report = read_json(path)
         self.assertEqual((report["status"], len(report["epochs"])), ("done", 20))
         self.assertIn("dense/kernel", tensors(weights))
 

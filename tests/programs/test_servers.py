@@ -13,7 +13,7 @@ import socket
 import subprocess
 import time
 
-from support import DONE, FAILED, FASHION, INTERRUPTED, LOCKSTEP, PEER_LOST, TERMINATED, USAGE, ProgramTest, main
+from support import DONE, FAILED, FASHION, INTERRUPTED, LOCKSTEP, PEER_LOST, TERMINATED, USAGE, ProgramTest, main, read_json
 
 SYNTHETIC = "--dataset=synthetic:shape=28x28x1,classes=10"
 SECRET = "a secret of this very job"
@@ -86,8 +86,7 @@ class Job(ProgramTest):
     def expect_done(self):
         for task, index in self.tasks:
             self.assertEqual(self.end(task, index), DONE, f"{task} {index}: {self.said(task, index)}")
-        with open(self.path("report.json")) as file:
-            return json.load(file)
+        return read_json(self.path("report.json"))
 
     def await_step(self, step):
         """Waits until the servers have heard so much, by the size of what is printed: `--log-every` of the chief."""
@@ -143,8 +142,7 @@ class Short(Trainings):
             self.assertEqual(self.end("chief", 0), TERMINATED, self.said("chief", 0))
             self.assertLess(time.monotonic() - start, 5)
             self.assertIn("interrupted while this worker waits for a server", self.said("chief", 0))
-            with open(self.path("report.json")) as file:
-                self.assertEqual(json.load(file)["status"], "interrupted")
+            self.assertEqual(read_json(self.path("report.json"))["status"], "interrupted")
             self.assertEqual(self.lockstep("evaluate", "--model=mlp", SYNTHETIC, f"--initial-weights={number}.safetensors").code, DONE)
             self.end_all()
             os.unlink(self.path("chief0.log"))
@@ -276,8 +274,7 @@ class Launch(ProgramTest):
         self.assertIn("worker 1 was killed by SIGKILL", err)
         self.assertIn("server 1 was killed by SIGKILL", err)
         self.assertIn("it is started again (2 of 4)", err)
-        with open(report) as file:
-            report = json.load(file)
+        report = read_json(report)
         self.assertEqual(report["staleness"]["pushes"], 3 * 106 * sum(report["servers"]["shards"]))
         self.assertEqual([name for name in os.listdir(self.folder) if name.startswith("lockstep-")], [])
 

@@ -8,7 +8,7 @@ import subprocess
 import time
 
 import engines
-from support import DONE, FAILED, INTERRUPTED, LOCKSTEP, PEER_LOST, USAGE, ProgramTest, main
+from support import DONE, FAILED, INTERRUPTED, LOCKSTEP, PEER_LOST, USAGE, ProgramTest, main, read_json, write_json
 
 DATA = "--dataset=synthetic:shape=28x28x1,classes=10,examples=96"
 TRAINING = ("train", "--model=cnn", DATA, "--threads=1", "--seed=3", "--quiet", "--batch=30")
@@ -58,11 +58,10 @@ class SameBits(Sharded):
         for frozen, more in (((0, 3), ()), ((0, 1, 3), ()), ((0, 3), (COMPRESS, "--accumulate=2"))):
             layers = [("Conv2D", {"filters": 8, "kernel_size": 3, "use_bias": False}), ("BatchNormalization", {}), ("Flatten", {}),
                       ("Dense", {"units": 24, "activation": "relu"}), ("Dense", {"units": 10, "activation": "softmax"})]
-            with open(self.path("tuned.json"), "w", encoding="ascii") as file:
-                json.dump({"class_name": "Sequential", "config": {"name": "tuned", "layers": [
-                    {"class_name": "InputLayer", "config": {"batch_shape": [None, 28, 28, 1], "name": "input"}}, *(
-                        {"class_name": kind, "config": {"name": f"layer{i}", "trainable": i not in frozen, **config}}
-                        for i, (kind, config) in enumerate(layers))]}}, file)
+            write_json(self.path("tuned.json"), {"class_name": "Sequential", "config": {"name": "tuned", "layers": [
+                {"class_name": "InputLayer", "config": {"batch_shape": [None, 28, 28, 1], "name": "input"}}, *(
+                    {"class_name": kind, "config": {"name": f"layer{i}", "trainable": i not in frozen, **config}}
+                    for i, (kind, config) in enumerate(layers))]}})
             with self.subTest(frozen=frozen, more=more):
                 self.check(2, 2, *more, stage=3, training=("train", "--model=" + self.path("tuned.json"), *TRAINING[2:]))
 
@@ -167,8 +166,7 @@ class Memory(Sharded):
         layers = [{"class_name": "InputLayer", "config": {"batch_shape": [None, 1000], "name": "input"}}] + [
             {"class_name": "Dense", "config": {"name": f"dense{i}", "units": 1000, "activation": "tanh"}} for i in range(10)] + [
             {"class_name": "Dense", "config": {"name": "out", "units": 2, "activation": "softmax"}}]
-        with open(self.path("wide.json"), "w", encoding="ascii") as file:
-            json.dump({"class_name": "Sequential", "config": {"name": "wide", "layers": layers}}, file)
+        write_json(self.path("wide.json"), {"class_name": "Sequential", "config": {"name": "wide", "layers": layers}})
         peaks = {}
         mirrored, whole, parts = "multi-worker-mirrored", "sharded", "sharded:stage=3"
         for strategy, saves in [(whole, False), (whole, True)] * 3 + [(mirrored, False), (mirrored, True), (parts, False), (parts, True),
@@ -182,8 +180,7 @@ class Memory(Sharded):
                                          "--epochs=2", f"--steps={6 if saves == 'again' else 3}",
                                          "--strategy=" + strategy, "--optimizer=adam", "--report=" + report, *more], 2, self.folder)
             self.assertEqual(set(done.codes), {DONE}, done.out + done.err)
-            with open(report) as file:
-                runs.append(json.load(file)["peak_rss_bytes"] / 1e6)
+            runs.append(read_json(report)["peak_rss_bytes"] / 1e6)
         if "address" not in os.environ.get("LOCKSTEP_SANITIZE", ""):
             for strategy, saves in ((whole, True), (parts, True), (parts, "again")):
                 self.assertLess(min(peaks[strategy, saves]), max(peaks[strategy, False]) + 20, peaks)

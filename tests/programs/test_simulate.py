@@ -8,7 +8,7 @@ import subprocess
 import sys
 import xml.etree.ElementTree
 
-from support import BAD_INPUT, DONE, LOCKSTEP, UNAVAILABLE, USAGE, ProgramTest, main
+from support import BAD_INPUT, DONE, LOCKSTEP, UNAVAILABLE, USAGE, ProgramTest, main, read_json
 
 ALPHA, BETA, GAMMA = 1e-6, 1e-10, 5e-11  # of network flat
 PLUGINS = os.path.join(os.path.dirname(os.path.dirname(LOCKSTEP)), "plugins")
@@ -26,8 +26,7 @@ class SimulateTest(ProgramTest):
         outcome = self.lockstep("simulate", "--json=" + path, *arguments, **more)
         self.assertEqual(outcome.code, DONE, outcome.err)
         self.assertEqual(outcome.err, "")
-        with open(path) as file:
-            written = json.load(file)
+        written = read_json(path)
         self.assertIs(written["passed"], True)
         self.assertEqual(written["command"], "simulate")
         self.out = outcome.out
@@ -292,8 +291,7 @@ class Large(SimulateTest):
         done = subprocess.run([sys.executable, "-c", code, LOCKSTEP, "simulate", "--json=" + path, *arguments],
                               stdout=subprocess.PIPE, text=True, timeout=580)
         self.assertEqual(done.returncode, DONE)
-        with open(path) as file:
-            return int(done.stdout) * 1024, json.load(file)["rows"][0]
+        return int(done.stdout) * 1024, read_json(path)["rows"][0]
 
     def test_a_ring_of_4096_ranks(self):
         peak, row = self.peak("ring", "--world=4096", "--bytes=64M")

@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """docs/strategies.md: every command of it runs, every option and report key that it names is there, and the counts in
 its tables are those that the simulator and the report come to."""
-import json
 import math
 import os
 import re
 import shlex
 import subprocess
 
-from support import DONE, FASHION, LOCKSTEP, UNTIMED, ProgramTest, main
+from support import DONE, FASHION, LOCKSTEP, UNTIMED, ProgramTest, main, read_json
 
 SOURCE = os.environ["LOCKSTEP_SOURCE"]
 COMMAND = re.compile(r"^    (lockstep .*)$", re.M)
@@ -108,8 +107,7 @@ class Strategies(ProgramTest):
         path = self.path("rows.json")
         done = self.lockstep("simulate", *TABLE, f"--world={RANKS}", f"--bytes={BYTES}", "--network=flat", "--json=" + path)
         self.assertEqual(done.code, DONE, done.err)
-        with open(path) as file:
-            rows = json.load(file)["rows"]
+        rows = read_json(path)["rows"]
         self.assertEqual(len(rows), len(TABLE))
         for row, (name, (sent, rounds, messages)) in zip(rows, TABLE.items()):
             with self.subTest(name):

@@ -5,7 +5,7 @@ import math
 import os
 import struct
 
-from support import DONE, FAILED, PEER_LOST, USAGE, ProgramTest, main, tensors
+from support import DONE, FAILED, PEER_LOST, USAGE, ProgramTest, main, tensors, write_json
 
 FAULTS = "--plugin-path=" + os.environ["LOCKSTEP_FAULTS"]
 EXAMPLES = 23
@@ -32,17 +32,16 @@ class Synchronized(ProgramTest):
         super().setUp()
         self.write_data(range(EXAMPLES))
         for name, synchronized in (("own", False), ("all", True)):
-            with open(self.path(name + ".json"), "w") as file:
-                json.dump(layer("Sequential", name="model", layers=[
-                    layer("InputLayer", batch_shape=[None, 6, 6, 2]),
-                    layer("Conv2D", name="conv", filters=4, kernel_size=[3, 3]),
-                    layer("BatchNormalization", name="first", synchronized=synchronized, momentum=0.8),
-                    layer("Activation", name="relu", activation="relu"),
-                    layer("Flatten", name="flat"),
-                    layer("Dense", name="dense", units=8),
-                    layer("BatchNormalization", name="second", synchronized=synchronized, momentum=0.8),
-                    layer("Activation", name="tanh", activation="tanh"),
-                    layer("Dense", name="scores", units=3)]), file)
+            write_json(self.path(name + ".json"), layer("Sequential", name="model", layers=[
+                layer("InputLayer", batch_shape=[None, 6, 6, 2]),
+                layer("Conv2D", name="conv", filters=4, kernel_size=[3, 3]),
+                layer("BatchNormalization", name="first", synchronized=synchronized, momentum=0.8),
+                layer("Activation", name="relu", activation="relu"),
+                layer("Flatten", name="flat"),
+                layer("Dense", name="dense", units=8),
+                layer("BatchNormalization", name="second", synchronized=synchronized, momentum=0.8),
+                layer("Activation", name="tanh", activation="tanh"),
+                layer("Dense", name="scores", units=3)]))
 
     def write_data(self, order):
         pixels, count = 6 * 6 * 2, EXAMPLES * 6 * 6 * 2

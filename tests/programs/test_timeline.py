@@ -12,7 +12,7 @@ import signal
 import subprocess
 import unittest
 
-from support import BAD_INPUT, DONE, FAILED, FASHION, INTERRUPTED, LOCKSTEP, USAGE, ProgramTest, main
+from support import BAD_INPUT, DONE, FAILED, FASHION, INTERRUPTED, LOCKSTEP, USAGE, ProgramTest, main, write_json
 
 SYNTHETIC = "--dataset=synthetic:examples=400"
 THREADS_ARE_WATCHED = "thread" in os.environ.get("LOCKSTEP_SANITIZE", "")
@@ -553,8 +553,7 @@ class Names(TimelineTest):
         layers = [{"class_name": "InputLayer", "config": {"batch_shape": [None, 4], "name": "input"}},
                   {"class_name": "Dense", "config": {"name": name, "units": 3}}]
         model = self.path("model.json")
-        with open(model, "w") as file:
-            json.dump({"class_name": "Sequential", "config": {"name": "odd", "layers": layers}}, file)
+        write_json(model, {"class_name": "Sequential", "config": {"name": "odd", "layers": layers}})
         timeline, _ = self.timeline("--model=" + model, "--dataset=synthetic:examples=20,shape=4,classes=3", "--steps=1",
                                     "--loss=sparse_categorical_crossentropy:from_logits=true", "--validation=off")
         names = [one.name for one in timeline.rank(0).within(timeline.steps(0)[1])]

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """--topology: what collectives are told, that it is the same on all workers, and that sums stay what they are."""
-import json
 
-from support import BAD_INPUT, DONE, USAGE, ProgramTest, main
+from support import BAD_INPUT, DONE, USAGE, ProgramTest, main, write_json
 
 ORDER = ("ring:channels=2", "tree:channels=2")  # that go along the order
 OTHERS = ("ring", "direct", "halving-doubling", "torus", "hierarchical-copy:groups=1")
@@ -12,8 +11,7 @@ NODE = {"latency_us": 1, "bandwidth_gb_s": 100}
 
 class Topology(ProgramTest):
     def write(self, name="mine.json", **more):
-        with open(self.path(name), "w") as file:
-            json.dump({**NETWORK, **more}, file)
+        write_json(self.path(name), {**NETWORK, **more})
         return "--topology=" + self.path(name)
 
     def options(self, strategy, *more):

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Truth: any number of replicas under any collective trains like one device."""
 import gzip
-import json
 import os
 import struct
 import tempfile
 
-from support import FASHION, FIXTURES, ProgramTest, main, tensors
+from support import FASHION, FIXTURES, ProgramTest, main, read_json, tensors
 
 SGD = "--optimizer=sgd:learning_rate=0.01"
 SETUPS = [(1, "ring"), (2, "ring"), (3, "ring"), (4, "ring"), (8, "ring"),
@@ -182,8 +181,7 @@ class Reference(ProgramTest):
     def losses(self, name, model, optimizer, replicas, strategy):
         folder = os.path.join(FIXTURES, "reference")
         self.need(FASHION + "/train-images-idx3-ubyte.gz")
-        with open(os.path.join(folder, name + ".json")) as file:
-            truth = json.load(file)["losses"]
+        truth = read_json(os.path.join(folder, name + ".json"))["losses"]
         report = self.train(f"--model={model}", "--dataset=fashion-mnist", f"--optimizer={optimizer}", "--batch=128",
                             "--steps=100", "--shuffle=off", "--validation=off", f"--replicas={replicas}",
                             f"--strategy={strategy}", "--threads=1",

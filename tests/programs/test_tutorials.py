@@ -12,7 +12,7 @@ import statistics
 import struct
 import sys
 
-from support import DONE, FASHION, FIXTURES, KERAS_FILES, LARGE_DATA, UNTIMED, ProgramTest, main, tensors
+from support import DONE, FASHION, FIXTURES, KERAS_FILES, LARGE_DATA, UNTIMED, ProgramTest, main, read_json, tensors
 
 SOURCE = os.path.dirname(os.path.dirname(FIXTURES))
 sys.path.insert(0, os.path.join(SOURCE, "lab", "bench"))
@@ -158,8 +158,7 @@ class RealData(ProgramTest):
         return f"--dataset=cifar10:dir={os.path.dirname(train)},train={train},test={test}"
 
     def reference(self):
-        with open(os.path.join(FIXTURES, "reference", "resnet_cifar10.json")) as file:
-            return json.load(file)
+        return read_json(os.path.join(FIXTURES, "reference", "resnet_cifar10.json"))
 
     def write_first_weights(self):
         shapes = dict(resnet_shapes())

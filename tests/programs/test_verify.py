@@ -1,15 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """lockstep verify: shipped collectives hold; broken ones, written here and compiled, are refused where they break."""
-import json
 import os
 import re
 import shlex
 import subprocess
 import time
-import unittest
 
-from support import BAD_INPUT, DONE, FAILED, UNAVAILABLE, USAGE, ProgramTest, main
+from support import BAD_INPUT, DONE, FAILED, UNAVAILABLE, USAGE, ProgramTest, main, read_json
 
 SOURCE = os.environ["LOCKSTEP_SOURCE"]
 BUILD = os.environ["LOCKSTEP_BUILD"]
@@ -103,8 +101,7 @@ class Shipped(VerifyTest):
     def test_all_hold_in_worlds_1_to_64(self):
         path = self.path("rows.json")
         self.verify(DONE, *SHIPPED, "--json=" + path)
-        with open(path) as file:
-            report = json.load(file)
+        report = read_json(path)
         self.assertTrue(report["passed"])
         self.assertEqual({row["collective"] for row in report["rows"]}, set(SHIPPED))
         for row in report["rows"]:
@@ -127,8 +124,7 @@ class Shipped(VerifyTest):
     def test_a_ring_has_the_rounds_and_bytes_it_is_known_for(self):
         path = self.path("rows.json")
         outcome = self.verify(DONE, "ring", "--world=8", "--count=8192", "--operation=all", "--json=" + path)
-        with open(path) as file:
-            rows = {row["operation"]: row for row in json.load(file)["rows"]}
+        rows = {row["operation"]: row for row in read_json(path)["rows"]}
         self.assertEqual(set(rows), {"all-reduce", "reduce-scatter", "all-gather"})
         row = rows["all-reduce"]
         self.assertEqual((row["rounds"], row["least_rounds"], row["bytes"], row["ratio"]), (14, 3, 57344, 1))
@@ -138,8 +134,7 @@ class Shipped(VerifyTest):
     def test_the_worst_world_is_printed_beside_the_largest(self):
         path = self.path("rows.json")
         outcome = self.verify(DONE, "tree", "--world=2-20", "--operation=all-reduce", "--json=" + path)
-        with open(path) as file:
-            row = json.load(file)["rows"][0]
+        row = read_json(path)["rows"][0]
         self.assertAlmostEqual(row["ratio"], 20 / 19, places=3)  # its root sends twice what is least, shared by 20
         self.assertEqual((round(row["worst_ratio"], 3), row["worst_world"]), (1.333, 4))
         self.assertIn("1.333 at 4", outcome.out)
@@ -147,8 +142,7 @@ class Shipped(VerifyTest):
     def test_what_is_not_offered_is_verified_as_the_host_does_it(self):
         path = self.path("rows.json")
         self.verify(DONE, "hierarchical-copy", "--world=1-9", "--operation=" + ",".join(OPERATIONS), "--json=" + path)
-        with open(path) as file:
-            rows = {row["operation"]: row for row in json.load(file)["rows"]}
+        rows = {row["operation"]: row for row in read_json(path)["rows"]}
         self.assertEqual(set(rows), set(OPERATIONS))
         self.assertEqual([name for name in OPERATIONS if rows[name]["offered"]], ["all-reduce"])
 
@@ -156,8 +150,7 @@ class Shipped(VerifyTest):
         path = self.path("rows.json")
         outcome = self.verify(DONE, "hierarchical-copy:groups=4", "--world=2-6", "--count=100", "--json=" + path)
         self.assertIn("groups=4 does not fit 2 ranks", outcome.out)
-        with open(path) as file:
-            row = json.load(file)["rows"][0]
+        row = read_json(path)["rows"][0]
         self.assertEqual((row["worlds"], row["cases"], row["declined_cases"]), ("4-6", 6, 4))
 
     def test_a_world_that_is_declined_altogether_is_not_passed(self):
@@ -177,8 +170,7 @@ class Broken(VerifyTest):
                               says=["collective-mine.so: all-reduce, 4 ranks, 1000 elements: rank 0, round 3: receives "
                                     "elements 768 to 999 from rank 3, which sends nothing to rank 0 in its round 3"])
         self.assertIn("REFUSED", outcome.out)
-        with open(path) as file:
-            report = json.load(file)
+        report = read_json(path)
         self.assertFalse(report["passed"])
         row = report["rows"][0]
         self.assertEqual((row["passed"], row["refused_world"], row["refused_count"], row["refused_rank"],
@@ -293,8 +285,7 @@ class Drawn(VerifyTest):
         out = self.verify(DONE, *SHIPPED, "--draw", "--operation=" + ",".join(OPERATIONS), "--json=" + path).out
         self.assertEqual(out.count("verdict: holds"), len(SHIPPED) * len(OPERATIONS))
         self.assertLessEqual(max(map(len, out.splitlines())), 100)
-        with open(path) as file:
-            cases = [row["cases"] for row in json.load(file)["rows"] if row["operation"] == "all-reduce"]
+        cases = [row["cases"] for row in read_json(path)["rows"] if row["operation"] == "all-reduce"]
         self.assertEqual(cases, [1] * len(SHIPPED))
         for drawing in out.split("verdict: ")[:-1]:
             body = drawing.split("  rank 0")[1]

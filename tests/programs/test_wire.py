@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gradients that travel in 16 bits (`--wire`): replicas stay equal, training goes as in float32, what must not be rounded is
 not, and what cannot travel so is refused."""
-import json
 import struct
 
-from support import DONE, FAILED, USAGE, ProgramTest, main, tensors
+from support import DONE, FAILED, USAGE, ProgramTest, main, tensors, write_json
 
 MLP = ("--model=mlp", "--dataset=synthetic:examples=3000", "--batch=315", "--threads=1", "--steps=12", "--seed=3",
        "--validation=off", "--check-replicas=1")
@@ -25,8 +24,7 @@ def sequential(*layers):
 
 class Wire(ProgramTest):
     def model(self, *layers):
-        with open(self.path("model.json"), "w") as file:
-            json.dump(sequential(*layers), file)
+        write_json(self.path("model.json"), sequential(*layers))
         return "--model=" + self.path("model.json")
 
     def check(self, whole, report, wire):

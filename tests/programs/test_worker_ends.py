@@ -5,7 +5,6 @@ The workers are started by hand. What kills them has the machine for itself (pro
 """
 import ctypes
 import fcntl
-import json
 import os
 import random
 import re
@@ -17,7 +16,7 @@ import threading
 import time
 import unittest
 
-from support import BAD_INPUT, DONE, FAILED, INTERRUPTED, LOCKSTEP, PEER_LOST, TERMINATED, USAGE, ProgramTest, is_connected, main, tensors
+from support import BAD_INPUT, DONE, FAILED, INTERRUPTED, LOCKSTEP, PEER_LOST, TERMINATED, USAGE, ProgramTest, is_connected, main, read_json, tensors, write_json
 
 SYNTHETIC = "--dataset=synthetic:shape=28x28x1,classes=10,examples=300"
 MODEL = ("--model=mlp", SYNTHETIC, "--threads=1", "--batch=60", "--optimizer=sgd:learning_rate=0.01")
@@ -72,8 +71,7 @@ class Workers(ProgramTest):
         return self.finish()
 
     def report(self, name="report.json"):
-        with open(self.path(name)) as file:
-            return json.load(file)
+        return read_json(self.path(name))
 
     def check_epochs(self, report, whole):
         """Every example of a step that was made counts once, whoever has computed it and is lost now. Sums of gradients in another
@@ -615,8 +613,7 @@ class ElasticRounds(ElasticWorkers):
                   {"class_name": "Dense", "config": {"name": "hidden", "units": 16, "activation": "relu"}},
                   {"class_name": "BatchNormalization", "config": {"name": "normalized", "momentum": 0.5}},
                   {"class_name": "Dense", "config": {"name": "output", "units": 3, "activation": "softmax"}}]
-        with open(self.path("normalized.json"), "w", encoding="ascii") as file:
-            json.dump({"class_name": "Sequential", "config": {"name": "normalized", "layers": layers}}, file)
+        write_json(self.path("normalized.json"), {"class_name": "Sequential", "config": {"name": "normalized", "layers": layers}})
         return ("--model=" + self.path("normalized.json"), "--loss=sparse_categorical_crossentropy", "--dataset=synthetic:shape=8,classes=3,examples=402",
                 "--threads=1", "--batch=62", "--epochs=3", "--optimizer=adam", "--lost-after=3", "--plugin-path=" + FAULTS)
 

@@ -9,7 +9,7 @@ import subprocess
 import time
 
 import engines
-from support import BAD_INPUT, DONE, FAILED, INTERRUPTED, LOCKSTEP, PEER_LOST, UNTIMED, USAGE, main
+from support import BAD_INPUT, DONE, FAILED, INTERRUPTED, LOCKSTEP, PEER_LOST, UNTIMED, USAGE, main, read_json, write_json
 from test_bench import LAZY
 from test_worker_ends import MODEL, SECONDS, Workers
 
@@ -81,8 +81,7 @@ class Bench(Workers):
         path = self.path("rows.json")
         codes, errors = self.work(*[("bench", *QUICK, "--json=" + path, *arguments, *own) for own in each])
         self.assertEqual(codes, [DONE] * len(each), errors)
-        with open(path) as file:
-            written = json.load(file)
+        written = read_json(path)
         self.assertIs(written["passed"], True)
         for row in written["rows"]:
             self.assertEqual((row["wrong"], row["workers"]), (0, len(each)), row)
@@ -117,8 +116,7 @@ class Bench(Workers):
         self.bench("ring", "direct", "--bytes=4096", "--place=in", "--tune=table.json", "--svg=bench.svg")
         self.assertEqual(sorted(os.listdir(self.path("one"))), ["bench.svg", "table.json"])
         self.assertEqual(os.listdir(self.path("other")), [])
-        with open(self.path("one/table.json")) as file:
-            table = json.load(file)
+        table = read_json(self.path("one/table.json"))
         self.assertEqual((table["world"], table["transport"]), (2, "shared-memory"))
         self.folders = None
         strategy = "--strategy=auto:table=" + self.path("one/table.json")
@@ -266,9 +264,8 @@ class Compare(Compared):
         """Two of one and two of the other, held against one device that takes the same four shares."""
         layers = [("InputLayer", {"batch_shape": [None, 6, 6, 2]}), ("Conv2D", {"filters": 4, "kernel_size": [3, 3]}),
                   ("BatchNormalization", {"momentum": 0.8}), ("Flatten", {}), ("Dense", {"units": 10})]
-        with open(self.path("model.json"), "w") as file:
-            json.dump({"class_name": "Sequential", "config": {"name": "m", "layers": [
-                {"class_name": name, "config": {"name": f"l{i}", **config}} for i, (name, config) in enumerate(layers)]}}, file)
+        write_json(self.path("model.json"), {"class_name": "Sequential", "config": {"name": "m", "layers": [
+            {"class_name": name, "config": {"name": f"l{i}", **config}} for i, (name, config) in enumerate(layers)]}})
         report, runs = self.compare("--model=model.json", "--dataset=synthetic:shape=6x6x2,examples=100", "--optimizer=sgd:learning_rate=0.05", "--batch=31",
                                     "--steps=6", "--threads=1", "--validation=off", "--strategies=ring", "--replicas=2", UNTIMED)
         self.assertEqual(report["rounding_spread_of"], "one device, the same shares, the learning rate off by a last bit")

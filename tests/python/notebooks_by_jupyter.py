@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The notebooks of examples/notebooks, executed by Jupyter's own nbclient (lab/pages/notebooks.py), give what they are kept with, but for
 their figures. It comes from PyPI into a virtual environment of the build folder, with NumPy, Matplotlib and a kernel (tests/programs/keras_python.py); where PyPI cannot be reached, everything is skipped, by name."""
-import json
 import os
 import subprocess
 import sys
@@ -10,7 +9,7 @@ SOURCE = os.environ["LOCKSTEP_SOURCE"]
 sys.path[:0] = [os.path.join(SOURCE, "tests", "programs")]
 
 from keras_python import python_with  # noqa: E402
-from support import ProgramTest, main  # noqa: E402
+from support import ProgramTest, main, read_json  # noqa: E402
 
 FOLDER = os.path.join(SOURCE, "examples", "notebooks")
 SCRIPT = os.path.join(SOURCE, "lab", "pages", "notebooks.py")
@@ -18,8 +17,7 @@ SCRIPT = os.path.join(SOURCE, "lab", "pages", "notebooks.py")
 
 def kinds(path):
     """What the cells give, without their figures: kinds of outputs, and where something is written."""
-    with open(path, encoding="utf-8") as file:
-        cells = json.load(file)["cells"]
+    cells = read_json(path)["cells"]
     return [(cell["id"], sorted({(output["output_type"], output.get("name"), *sorted(output.get("data", {}))) for output in cell["outputs"]}, key=str))
             for cell in cells if cell["cell_type"] == "code"]
 

@@ -18,7 +18,7 @@ import weakref
 
 import numpy_python
 import numpy
-from support import LOCKSTEP, ProgramTest, main, tensors
+from support import LOCKSTEP, ProgramTest, main, read_json, tensors, write_json
 
 import lockstep
 from lockstep import _data, _keras_callbacks, _native, layers, ops
@@ -88,8 +88,7 @@ class ModelTest(ProgramTest):
             numpy.save(self.path(name + ".npy"), array)
         self.arrays = f"arrays:x={self.path('x.npy')},y={self.path('y.npy')}"
         self.model_file = self.path("model.json")
-        with open(self.model_file, "w", encoding="utf-8") as file:
-            json.dump(layers.sequential_config(convolutions(), "sequential"), file)
+        write_json(self.model_file, layers.sequential_config(convolutions(), "sequential"))
 
     def command(self, name, *arguments):
         done = self.lockstep(name, f"--model={self.model_file}", *arguments)
@@ -145,8 +144,7 @@ class AsTheCommand(ModelTest):
         self.assertEqual(model.predict_on_batch(self.x[:5]).shape, (5, 4))
         numpy.testing.assert_allclose(model.predict_on_batch(self.x[:5]), found[:5], rtol=1e-5, atol=1e-6)
         self.command("evaluate", *common, "--metrics=accuracy,sparse_top_k_categorical_accuracy:k=2", f"--report={report}")
-        with open(report, encoding="utf-8") as file:
-            expected = json.load(file)
+        expected = read_json(report)
         logs = model.evaluate(self.x, self.y, verbose=0, return_dict=True)
         self.assertEqual(list(logs), ["loss", "accuracy", "sparse_top_k_categorical_accuracy"])
         for name, value in logs.items():
@@ -197,8 +195,7 @@ class WhatIsAModel(ModelTest):
             self.assertNotIn(os.path.join(tempfile.gettempdir(), "lockstep-"), str(caught.exception))
         report = self.path("report.json")
         self.quiet_fit(small(), self.x, self.y, report=report)
-        with open(report, encoding="utf-8") as file:
-            written = json.load(file)
+        written = read_json(report)
         self.assertEqual((written["model"], written["made"]["command_line"]), ("sequential", sys.argv))
         with self.assertRaisesRegex(lockstep.LockstepError, "the file of the report, too"):
             self.quiet_fit(small(), self.x, self.y, report=report, timeline=os.path.join(os.path.dirname(report), ".", "report.json"))
@@ -481,8 +478,7 @@ class WhatIsAModel(ModelTest):
                 layers.RNN(wrong)
 
     def test_each_object_of_keras_with_its_default_options_is_taken_or_its_class_refused(self):
-        with open(os.path.join(numpy_python.SOURCE, "tests", "data", "keras", "objects.json"), encoding="utf-8") as file:
-            written = json.load(file)
+        written = read_json(os.path.join(numpy_python.SOURCE, "tests", "data", "keras", "objects.json"))
         taken = 0
         for part, objects in written.items():
             for given in objects:

@@ -13,7 +13,7 @@ import unittest.mock
 
 import numpy_python
 import numpy
-from support import ProgramTest, main
+from support import ProgramTest, main, read_json
 
 import lockstep
 
@@ -32,8 +32,7 @@ def in_folder(folder):
 
 
 def cells_of(name):
-    with open(os.path.join(FOLDER, name), encoding="utf-8") as file:
-        return json.load(file)["cells"]
+    return read_json(os.path.join(FOLDER, name))["cells"]
 
 
 def show(value):

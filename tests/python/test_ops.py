@@ -10,7 +10,7 @@ import time
 
 import numpy_python
 import numpy
-from support import ProgramTest, main
+from support import ProgramTest, main, write_json
 
 import lockstep
 from lockstep import layers, ops
@@ -487,8 +487,7 @@ class Parts(OpsTest):
         self.losses(model, squared, self.y)
         model.save_weights(self.path("w.safetensors"))
         config = layers.sequential_config([layers.Input((8,)), Gated(5), layers.Dense(3, name="last")], "mine")
-        with open(self.path("m.json"), "w", encoding="utf-8") as file:
-            json.dump(config, file)
+        write_json(self.path("m.json"), config)
         for given in ([Gated], {"Gated": Gated}):
             again = lockstep.Model(self.path("m.json"), custom_objects=given, device="cpu", threads=1)
             again.load_weights(self.path("w.safetensors"))

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Backend "lockstep" of torch.distributed as users meet it: their scripts, under torchrun, beside the same under gloo."""
 import glob
-import json
 import os
 import re
 import signal
@@ -13,7 +12,7 @@ import time
 SOURCE = os.environ["LOCKSTEP_SOURCE"]
 sys.path.insert(0, os.path.join(SOURCE, "tests", "programs"))
 import keras_python  # noqa: E402
-from support import DONE, ProgramTest, main  # noqa: E402
+from support import DONE, ProgramTest, main, read_json  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 LIBRARY = os.environ["LOCKSTEP_LIBRARY"]
@@ -72,8 +71,7 @@ class TorchTest(ProgramTest):
         return text
 
     def found(self, scenario):
-        with open(self.path(scenario + ".json")) as file:
-            return json.load(file)
+        return read_json(self.path(scenario + ".json"))
 
     def errors_of(self, ranks):
         """What each rank wrote, by itself: on the terminal the lines of two tracebacks may mix."""

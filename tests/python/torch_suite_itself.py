@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch's own tests of torch.distributed with backend lockstep, two and three ranks, against torch_suite_expected.json: what gloo
 passes there must pass here, but for the tests that the file lists with their reasons."""
-import json
 import os
 import subprocess
 import sys
@@ -9,7 +8,7 @@ import sys
 SOURCE = os.environ["LOCKSTEP_SOURCE"]
 sys.path.insert(0, os.path.join(SOURCE, "tests", "programs"))
 import keras_python  # noqa: E402
-from support import ProgramTest, main  # noqa: E402
+from support import ProgramTest, main, read_json  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SUITE = os.path.join(SOURCE, "lab", "fixtures", "torch_suite.py")
@@ -23,8 +22,7 @@ class Suite(ProgramTest):
         self.python, reason = keras_python.python_with(("torch", "numpy", "expecttest"), "TORCH")
         if not self.python:
             self.skipTest(reason)
-        with open(os.path.join(HERE, "torch_suite_expected.json")) as file:
-            self.expected = json.load(file)
+        self.expected = read_json(os.path.join(HERE, "torch_suite_expected.json"))
 
     def run_suite(self, run, names=()):
         """{test: {"outcome": ..., "reason": ...}}"""
@@ -33,8 +31,7 @@ class Suite(ProgramTest):
         subprocess.run([self.python, SUITE, "--backend=lockstep", f"--world={run['world']}", f"--in-place-of={run['in_place_of']}",
                         f"--json={path}", *only], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=SECONDS, cwd=self.folder,
                        check=False)
-        with open(path) as file:
-            return json.load(file)["tests"]
+        return read_json(path)["tests"]
 
     def test_what_gloo_passes_passes_here(self):
         for run in self.expected["runs"]:
