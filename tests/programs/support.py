@@ -5,15 +5,20 @@ Each test file is a unittest module run by itself; a check whose data is missing
 counted, and the file ends with 77 when nothing but skips remains.
 """
 import concurrent.futures
+import ctypes
+import fcntl
 import io
 import json
 import os
 import pty
 import signal
+import socket
 import struct
 import subprocess
 import sys
 import tempfile
+import termios
+import time
 import unittest
 
 LOCKSTEP = os.environ["LOCKSTEP_PROGRAM"]
@@ -101,6 +106,54 @@ class ProgramTest(unittest.TestCase):
             return pty.openpty()
         except OSError as error:
             self.skipTest(f"there are no pseudo-terminals: {error}")
+
+    def on_terminal(self, *command, columns=0, environment=None, **more):
+        """What a command writes to a terminal that is so wide. It succeeds."""
+        master, slave = self.terminal()
+        if columns:
+            fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        process = subprocess.Popen([LOCKSTEP, *command], stdout=slave, stdin=subprocess.DEVNULL, env=dict(os.environ, **(environment or {})),
+                                   **{"stderr": subprocess.DEVNULL, **more})
+        os.close(slave)
+        shown = b""
+        try:
+            while part := os.read(master, 65536):
+                shown += part
+        except OSError:  # nobody has the terminal open any more
+            pass
+        os.close(master)
+        self.assertEqual(process.wait(60), DONE, shown)
+        return shown
+
+    def wait_for(self, happened, seconds=60, processes=(), said=lambda: None):
+        """Until `happened()`, which is returned. It is a failure when that takes longer, or one of the processes ends."""
+        end = time.monotonic() + seconds
+        while not (found := happened()):
+            self.assertLess(time.monotonic(), end, said())
+            self.assertTrue(all(process.poll() is None for process in processes))
+            time.sleep(0.01)
+        return found
+
+
+def has_driver():
+    """Whether this machine has NVIDIA's driver."""
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    return True
+
+
+def free_ports(count):
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+def has_checkpoint(folder):
+    return os.path.isdir(folder) and any(name.endswith(".safetensors") for name in os.listdir(folder))
 
 
 def read_json(path):

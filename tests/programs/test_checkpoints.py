@@ -10,13 +10,12 @@ import re
 import resource
 import shutil
 import signal
-import socket
 import struct
 import subprocess
 import sys
 import time
 
-from support import BAD_INPUT, DONE, FIXTURES, INTERRUPTED, LOCKSTEP, TERMINATED, USAGE, ProgramTest, main, read_json, tensors, write_json
+from support import BAD_INPUT, DONE, FIXTURES, INTERRUPTED, LOCKSTEP, TERMINATED, USAGE, ProgramTest, free_ports, main, read_json, tensors, write_json
 
 MOMENTS = int(sys.argv.pop()) if sys.argv[-1].isdigit() else 6
 # Dropout, shuffling and an epoch whose last batch is smaller: all that has a place to lose. 7 steps an epoch.
@@ -274,9 +273,7 @@ class Files(CheckpointTest):
         os.unlink(os.path.join(self.dir, "checkpoint-00000014.safetensors"))
         os.rename(late, self.path("late"))
         elastic = (*MODEL, "--elastic=1:2", "--strategy=ring", "--checkpoint-dir=" + self.dir, "--resume", "--checkpoint-keep=2")
-        with socket.socket() as listener:
-            listener.bind(("127.0.0.1", 0))
-            alone = dict(LOCKSTEP_RANK="0", LOCKSTEP_WORLD_SIZE="1", LOCKSTEP_ADDRESS="127.0.0.1:%d" % listener.getsockname()[1])
+        alone = dict(LOCKSTEP_RANK="0", LOCKSTEP_WORLD_SIZE="1", LOCKSTEP_ADDRESS="127.0.0.1:%d" % free_ports(1)[0])
         self.assertEqual(self.train(*elastic, "--epochs=2", environment=alone)["resumed_from_step"], 7)
         self.assertEqual(self.names(), ["checkpoint-00000007.safetensors", "checkpoint-00000014.generation1.safetensors"])
         os.rename(self.path("late"), late)

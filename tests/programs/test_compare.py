@@ -1,15 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """`lockstep compare`: figures that are those of `train`, a row for what does not run, and nothing left behind."""
-import fcntl
 import json
 import math
 import os
 import select
 import shlex
 import signal
-import struct
 import subprocess
-import termios
 import time
 
 from support import (BAD_INPUT, DONE, FAILED, FASHION, INTERRUPTED, LOCKSTEP, UNAVAILABLE, UNTIMED, USAGE, Outcome, ProgramTest,
@@ -832,36 +829,17 @@ class Refused(CompareTest):
 class Progress(CompareTest):
     ARGUMENTS = (*SMALL, "--strategies=ring", "--steps=4", "--validation=off")
 
-    def on_terminal(self, columns=0, arguments=ARGUMENTS):
-        """What it writes to a terminal that is so wide."""
-        master, slave = self.terminal()
-        if columns:
-            fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-        process = subprocess.Popen([LOCKSTEP, "compare", *arguments], stdout=slave, stderr=subprocess.DEVNULL,
-                                   env=dict(os.environ, **self.environment))
-        os.close(slave)
-        shown = b""
-        while True:
-            try:
-                piece = os.read(master, 65536)
-            except OSError:
-                break
-            if not piece:
-                break
-            shown += piece
-        process.wait()
-        os.close(master)
-        self.assertEqual(process.returncode, DONE)
-        return shown
+    def shown(self, columns=0, arguments=ARGUMENTS):
+        return self.on_terminal("compare", *arguments, columns=columns, environment=self.environment)
 
     def test_one_line_on_a_terminal(self):
-        shown = self.on_terminal()
+        shown = self.shown()
         for text in (b"preparing one-device", b"round 4 of 4: ring, 2 replicas", b"in two halves\r\033[K",
                      b"speed: process 1 of 10 of each run\r\033[K", b"speed: process 10 of 10", b"Verdict"):
             self.assertIn(text, shown)
 
     def test_it_fits_in_a_narrow_terminal(self):
-        shown = self.on_terminal(30, (*SMALL, "--strategies=hierarchical-copy:groups=1", "--steps=4", "--validation=off", UNTIMED))
+        shown = self.shown(30, (*SMALL, "--strategies=hierarchical-copy:groups=1", "--steps=4", "--validation=off", UNTIMED))
         lines = [part.split(b"\r")[0] for part in shown.split(b"Speed")[0].split(b"\r\033[K")[1:]]
         self.assertIn(b"preparing hierarchical-copy:g", lines)
         self.assertIn(b"round 1 of 4: hierarchical-co", lines)
@@ -978,9 +956,7 @@ class Interruption(CompareTest):
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
                                    env=dict(os.environ, **self.environment))
         self.addCleanup(self.end_group, process.pid)
-        end = time.monotonic() + 60
-        while not os.listdir(self.temporary) and time.monotonic() < end:
-            time.sleep(0.001)
+        self.wait_for(lambda: os.listdir(self.temporary))
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
         self.assertEqual(process.returncode, INTERRUPTED, err)

@@ -5,27 +5,18 @@ The double (tests/support/cuda-fake) computes on host memory that the program it
 that the host code of the device and the core keep to streams and copies. It shows nothing about a GPU.
 """
 import array
-import ctypes
 import gzip
 import os
 import signal
 import subprocess
 
-from support import DONE, FAILED, FIXTURES, INTERRUPTED, KERAS_FILES, LOCKSTEP, PEER_LOST, UNAVAILABLE, USAGE, ProgramTest, main, read_json, tensors, write_json
+from support import DONE, FAILED, FIXTURES, INTERRUPTED, KERAS_FILES, LOCKSTEP, PEER_LOST, UNAVAILABLE, USAGE, ProgramTest, has_driver, main, read_json, tensors, write_json
 
 DOUBLE = os.environ["LOCKSTEP_CUDA_FAKE"]
 BUILT = os.environ["LOCKSTEP_CUDA_BUILT"] == "true"
 # float32 in another order: a few roundings a step, of losses near 2.3.
 LOSS_TOLERANCE = 5e-6
 WEIGHT_TOLERANCE = 1e-6
-
-
-def has_driver():
-    try:
-        ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return False
-    return True
 
 
 class Here(ProgramTest):

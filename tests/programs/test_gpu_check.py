@@ -136,9 +136,7 @@ class Script(ProgramTest):
         with subprocess.Popen([sys.executable, SCRIPT, "--stage=sanitize", "--kit=" + self.kit, "--out=" + out, "--only=machine,memcheck",
                                "--double=" + DOUBLE], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                               env=dict(os.environ, **environment)) as process:
-            end = time.monotonic() + 60
-            while not (os.path.exists(begun) and os.path.getsize(begun)) and time.monotonic() < end:
-                time.sleep(0.05)
+            self.wait_for(lambda: os.path.exists(begun) and os.path.getsize(begun))
             process.send_signal(signal.SIGTERM)
             said = process.communicate(timeout=60)[1]
         self.assertEqual(process.returncode, 130, said)

@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import stat
-import struct
 import subprocess
 import sys
 import termios
@@ -41,15 +40,6 @@ class LaunchTest(ProgramTest):
     def end_survivors(self):
         for pid in self.survivors():
             os.kill(pid, signal.SIGKILL)
-
-    def wait_for(self, what, seconds=20):
-        end, pause = time.monotonic() + seconds, 0.01
-        while time.monotonic() < end:
-            if found := what():
-                return found
-            time.sleep(pause)
-            pause = min(2 * pause, 0.1)
-        self.fail("did not happen")
 
     def nothing_is_left(self):
         self.wait_for(lambda: not self.survivors(), 5)
@@ -327,22 +317,11 @@ print(letter * 10, end="")
         self.assertEqual(done.stdout.decode().splitlines().count("[1] early"), 1)
 
     def test_on_a_terminal_worker_0_has_one_and_its_bar_makes_room(self):
-        master, slave = self.terminal()
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
         script = ('if [ $LOCKSTEP_RANK = 0 ]; then [ -t 1 ] || exit 9; stty size <&1 > size; '
                   'printf "\\r\\033[K1/10 [=>...]"; ' + UNTIL % "one" + 'printf "\\r\\033[K2/10 [==>..]"; ' + UNTIL % "two" + 'echo " done"; '
                   'else [ -t 1 ] && exit 8; sleep 0.3; echo hello; sleep 0.3; touch one; sleep 0.3; echo help >&2; sleep 0.3; touch two; fi')
-        process = subprocess.Popen([LOCKSTEP, "launch", "-n2", "--", "sh", "-c", script], cwd=self.folder, stdout=slave, stderr=slave,
-                                   stdin=subprocess.DEVNULL, env=dict(self.environment, TERM="xterm"))
-        os.close(slave)
-        shown = b""
-        try:
-            while part := os.read(master, 4096):
-                shown += part
-        except OSError:  # nobody has the terminal open any more
-            pass
-        os.close(master)
-        self.assertEqual(process.wait(60), DONE, shown)
+        shown = self.on_terminal("launch", "-n2", "--", "sh", "-c", script, columns=60, cwd=self.folder, stderr=subprocess.STDOUT,
+                                 environment=dict(self.environment, TERM="xterm"))
         self.assertEqual(self.ready("size"), ["24 60"])
         wipe = b"\r\x1b[K"
         self.assertEqual(shown, wipe + b"1/10 [=>...]" + wipe + b"[1] hello\r\n" + wipe + b"1/10 [=>...]"

@@ -2,29 +2,19 @@
 """--strategy=nccl with the real command: on this machine as it is, and on the fakes of CUDA and NCCL, which are
 NEITHER A GPU NOR NCCL (tests/support/nccl-fake).
 """
-import ctypes
 import fcntl
 import os
 import re
 import signal
-import socket
 import subprocess
 import time
 
-from support import BAD_INPUT, DONE, FAILED, LOCKSTEP, PEER_LOST, TERMINATED, UNAVAILABLE, USAGE, ProgramTest, main, read_json
+from support import BAD_INPUT, DONE, FAILED, LOCKSTEP, PEER_LOST, TERMINATED, UNAVAILABLE, USAGE, ProgramTest, free_ports, has_checkpoint, has_driver, main, read_json
 
 DOUBLES = os.environ["LOCKSTEP_NCCL_FAKE"] + ":" + os.environ["LOCKSTEP_CUDA_FAKE"]
 MLP = ("--model=mlp", "--dataset=synthetic", "--validation=off")
 LOSS_TOLERANCE = 5e-6  # float32, added in another order
 WIRE_TOLERANCE = 5e-3  # gradients rounded to 2^-9 of them, at other places, over eight steps
-
-
-def has_driver():
-    try:
-        ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return False
-    return True
 
 
 class Here(ProgramTest):
@@ -187,9 +177,7 @@ class Workers(OnDoubles):
 
     def start(self, *workers, **common):
         """One process for each: options and variables. Where no local rank is said, it is the rank."""
-        with socket.socket() as listener:
-            listener.bind(("127.0.0.1", 0))
-            address = f"127.0.0.1:{listener.getsockname()[1]}"
+        address = f"127.0.0.1:{free_ports(1)[0]}"
         self.processes = []
         self.addCleanup(lambda: [process.kill() for process in self.processes])
         for rank, (options, variables) in enumerate(workers):
@@ -384,7 +372,7 @@ class Workers(OnDoubles):
     def test_sigterm_to_one_ends_all_at_the_same_step(self):
         path = self.path("report.json")
         self.start(*[(("--epochs=100000", "--quiet", "--report=" + path, "--checkpoint-dir=checkpoints", "--checkpoint-seconds=0.1"), {})] * 2)
-        self.wait_for(self.has_checkpoint)
+        self.wait_for(self.has_checkpoint, processes=self.processes)
         self.processes[1].terminate()
         codes, errors = self.finish()
         self.assertEqual(codes, [TERMINATED] * 2, errors)
@@ -392,21 +380,13 @@ class Workers(OnDoubles):
         self.assertEqual(report["status"], "interrupted")
         self.assertEqual(len(set(report["parameter_hashes"])), 1)
 
-    def wait_for(self, ready):
-        end = time.monotonic() + self.SECONDS
-        while not ready():
-            self.assertLess(time.monotonic(), end)
-            self.assertTrue(all(process.poll() is None for process in self.processes))
-            time.sleep(0.02)
-
     def has_checkpoint(self):
-        folder = self.path("checkpoints")
-        return os.path.isdir(folder) and any(name.endswith(".safetensors") for name in os.listdir(folder))
+        return has_checkpoint(self.path("checkpoints"))
 
     def lose(self, number, which, *options, ready, **common):
         """A worker gets a signal; the seconds that the others take to end with PEER_LOST, and name it."""
         self.start(*[(("--epochs=100000", "--quiet", "--lost-after=1", *options), {})] * 3, CUDA_FAKE_DEVICES=3, **common)
-        self.wait_for(ready)
+        self.wait_for(ready, processes=self.processes)
         start = time.monotonic()
         self.processes[which].send_signal(number)
         others = [i for i in range(3) if i != which]

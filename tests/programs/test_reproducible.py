@@ -6,8 +6,7 @@ import signal
 import subprocess
 import time
 
-from support import DONE, LOCKSTEP, USAGE, ProgramTest, is_connected, main, read_json, write_json
-from test_worker_ends import free_port
+from support import DONE, LOCKSTEP, USAGE, ProgramTest, free_ports, is_connected, main, read_json, write_json
 
 SECONDS = 120
 REPLICAS = (1, 2, 3, 4, 8)
@@ -268,10 +267,7 @@ class ElasticTest(Reproducible):
     def join(self, rank):
         """A new worker, for which the training waits: nobody reads the lines of the chief until it is there."""
         self.add(rank, LOCKSTEP_JOIN="1")
-        end = time.monotonic() + SECONDS
-        while not is_connected(self.processes[-1].pid):
-            self.assertLess(time.monotonic(), end)
-            time.sleep(0.01)
+        self.wait_for(lambda: is_connected(self.processes[-1].pid), SECONDS)
 
     def await_lines(self, count):
         end = time.monotonic() + SECONDS
@@ -281,7 +277,7 @@ class ElasticTest(Reproducible):
 
     def check_three_two_three(self, strategy):
         wanted = self.results(*self.options(1800), "--reproducible")
-        self.address, self.processes = f"127.0.0.1:{free_port()}", []
+        self.address, self.processes = f"127.0.0.1:{free_ports(1)[0]}", []
         self.elastic = (*self.options(1800), "--reproducible", "--elastic=1:3", "--strategy=" + strategy, "--log-every=1", "--verbose=2",
                         "--report=" + self.path("elastic.json"))
         for rank in range(3):

@@ -1,14 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a run prints and writes: progress, report, weights, interruption, choice of strategy."""
-import fcntl
 import os
 import re
 import resource
 import select
 import signal
-import struct
 import subprocess
-import termios
 import time
 
 from support import BAD_INPUT, DONE, FAILED, FASHION, FIXTURES, INTERRUPTED, LARGE_DATA, LOCKSTEP, TERMINATED, UNAVAILABLE, USAGE, ProgramTest, main, read_json, tensors, write_json
@@ -436,37 +433,20 @@ class Progress(ProgramTest):
         self.assertRegex(lines[1], r"^Epoch 1/2 - 4 steps - .* examples/s - loss: .* - accuracy: .* - val_loss: .* - val_accuracy: ")
         self.assertNotIn("\033", outcome.out)
 
-    def on_terminal(self, *arguments, columns=0, **environment):
-        """What it writes to a terminal that is so wide."""
-        master, slave = self.terminal()
-        if columns:
-            fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-        process = subprocess.Popen([LOCKSTEP, "train", "--validation=off", *arguments], stdout=slave, stderr=subprocess.PIPE,
-                                   env=dict(os.environ, **dict({"TERM": "xterm"}, **environment)))
-        os.close(slave)
-        shown = b""
-        while True:
-            try:
-                piece = os.read(master, 65536)
-            except OSError:
-                break
-            if not piece:
-                break
-            shown += piece
-        process.communicate()
-        os.close(master)
-        self.assertEqual(process.returncode, DONE)
+    def shown(self, *arguments, columns=0, **environment):
+        """By a training."""
+        shown = self.on_terminal("train", "--validation=off", *arguments, columns=columns, environment={"TERM": "xterm", **environment})
         return shown.decode().replace("\r\n", "\n")
 
     def test_a_bar_on_a_terminal(self):
-        shown = self.on_terminal("--model=cnn", "--dataset=synthetic:examples=4000", columns=132, NO_COLOR="1")
+        shown = self.shown("--model=cnn", "--dataset=synthetic:examples=4000", columns=132, NO_COLOR="1")
         self.assertIn("Epoch 1/1", shown)
         self.assertRegex(shown, r"63/63 \[={30}\] - [\d.]+ s - \d+ ms/step - \d+ examples/s - loss: ")
         self.assertRegex(shown, r"\r\033\[K\d+/63 \[=*>\.*\] - \d+ ms/step - \d+ s left - loss: ")
         self.assertNotRegex(shown, r"\033\[[^K]")  # no colours, also without NO_COLOR
 
     def test_a_bar_on_a_narrow_terminal(self):
-        shown = self.on_terminal("--model=cnn", "--dataset=synthetic:examples=4000", columns=20)
+        shown = self.shown("--model=cnn", "--dataset=synthetic:examples=4000", columns=20)
         drawn = [line for line in shown.split("\r\033[K")[1:] if "\n" not in line]
         self.assertGreater(len(drawn), 1)
         for line in drawn:
@@ -475,12 +455,12 @@ class Progress(ProgramTest):
 
     def test_lines_on_a_terminal_where_they_are_asked_for_or_it_is_dumb(self):
         for arguments, kind in ((["--verbose=2"], "xterm"), (["--verbose=1"], "dumb")):
-            shown = self.on_terminal("--model=mlp", SYNTHETIC, *arguments, "--log-every=3", TERM=kind).splitlines()
+            shown = self.shown("--model=mlp", SYNTHETIC, *arguments, "--log-every=3", TERM=kind).splitlines()
             self.assertEqual(len(shown), 4, shown)
             for line, step in zip(shown[1:], (3, 6)):
                 self.assertRegex(line, rf"^Epoch 1/1 - step {step}/7 - [\d.]+ [mu]?s/step - loss: [\d.]+ - accuracy: [\d.]+$")
             self.assertRegex(shown[3], r"^Epoch 1/1 - 7 steps - ")
-        self.assertEqual(self.on_terminal("--model=mlp", SYNTHETIC, "--verbose=0"), "")
+        self.assertEqual(self.shown("--model=mlp", SYNTHETIC, "--verbose=0"), "")
 
     def test_what_says_nothing_and_what_does_not_go_together(self):
         for silent in ("--quiet", "--verbose=0"):

@@ -13,22 +13,12 @@ import socket
 import subprocess
 import time
 
-from support import DONE, FAILED, FASHION, INTERRUPTED, LOCKSTEP, PEER_LOST, TERMINATED, USAGE, ProgramTest, main, read_json
+from support import DONE, FAILED, FASHION, INTERRUPTED, LOCKSTEP, PEER_LOST, TERMINATED, USAGE, ProgramTest, free_ports, main, read_json
 
 SYNTHETIC = "--dataset=synthetic:shape=28x28x1,classes=10"
 SECRET = "a secret of this very job"
 PATIENCE = 300  # seconds, for a training to end
 EPOCHS = 4  # after one, two undisturbed runs differ by as much as a point
-
-
-def free_ports(count):
-    sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 class Job(ProgramTest):
@@ -90,10 +80,7 @@ class Job(ProgramTest):
 
     def await_step(self, step):
         """Waits until the servers have heard so much, by the size of what is printed: `--log-every` of the chief."""
-        end = time.monotonic() + PATIENCE
-        while not re.search(rf"step {step}\b", self.said("chief", 0)):
-            self.assertLess(time.monotonic(), end, self.said("chief", 0))
-            time.sleep(0.02)
+        self.wait_for(lambda: re.search(rf"step {step}\b", self.said("chief", 0)), PATIENCE, said=lambda: self.said("chief", 0))
 
     def expect_each_push_once(self, report, workers, steps):
         self.assertEqual(report["staleness"]["pushes"], workers * steps * sum(report["servers"]["shards"]))

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 
-from support import DONE, LOCKSTEP, TERMINATED, ProgramTest, main
+from support import DONE, LOCKSTEP, TERMINATED, ProgramTest, has_checkpoint, main
 
 COUNT = int(sys.argv.pop()) if sys.argv[-1].isdigit() else 2
 JOIN_SECONDS = 20
@@ -148,24 +148,21 @@ class Starts(Strangers):
 
 
 class TakesOver(Strangers):
-    def wait_for(self, happened):
-        end = time.monotonic() + JOIN_SECONDS
-        while not happened():
-            self.assertLess(time.monotonic(), end, self.log(1) + self.log(2))
-            time.sleep(0.01)
+    def await_it(self, happened):
+        self.wait_for(happened, JOIN_SECONDS, said=lambda: self.log(1) + self.log(2))
 
     def test_the_others_go_on(self):
         for turn in range(COUNT):
             self.start(3, "--epochs=1000000", "--elastic=2:3", "--checkpoint-dir=" + self.path(f"checkpoints{turn}"), "--checkpoint-steps=10")
             folder = self.path(f"checkpoints{turn}")
-            self.wait_for(lambda: os.path.isdir(folder) and any(name.endswith(".safetensors") for name in os.listdir(folder)))
+            self.await_it(lambda: has_checkpoint(folder))
             ports = ports_of(self.processes)
             self.assertEqual(len(ports), 4)  # the store's, and one that each worker keeps for the case that it has to open one
             self.send_flood_to(*ports)
             time.sleep(1)
             self.processes[0].kill()
             begin = time.monotonic()
-            self.wait_for(lambda: "continuing after step" in self.log(1))
+            self.await_it(lambda: "continuing after step" in self.log(1))
             self.took.append(time.monotonic() - begin)
             time.sleep(0.5)
             for process in self.processes[1:]:

@@ -31,6 +31,8 @@ class Refused(ProgramTest):
 
 class Tpu(OnXla):
     gpt, models, assert_close = Training.gpt, Training.models, Training.assert_close
+    test_mlp, test_cnn, test_dropout = Training.test_mlp, Training.test_cnn, Training.test_dropout
+    test_linear, test_gpt, test_resnet = Training.test_linear, Training.test_gpt, Training.test_resnet
 
     def on_tpu(self, file, *options, more=""):
         # To compile a step takes a busy machine long.
@@ -49,24 +51,6 @@ class Tpu(OnXla):
                     report = self.on_tpu(file, *options, f"--replicas={replicas}")
                     self.assertEqual(report["recording"], "recorded whole")
                     self.assert_close(report["losses"], wanted, name, steps)
-
-    def test_mlp(self):
-        self.learns_as_on_the_cpu("mlp")
-
-    def test_cnn(self):
-        self.learns_as_on_the_cpu("cnn")
-
-    def test_dropout(self):
-        self.learns_as_on_the_cpu("dropout")
-
-    def test_linear(self):
-        self.learns_as_on_the_cpu("linear")
-
-    def test_gpt(self):
-        self.learns_as_on_the_cpu("gpt")
-
-    def test_resnet(self):
-        self.learns_as_on_the_cpu("resnet", steps=3)
 
     def test_resnet_on_real_images(self):
         folder = os.path.join(LARGE_DATA, "cifar-10-batches-bin")

@@ -16,7 +16,7 @@ import threading
 import time
 import unittest
 
-from support import BAD_INPUT, DONE, FAILED, INTERRUPTED, LOCKSTEP, PEER_LOST, TERMINATED, USAGE, ProgramTest, is_connected, main, read_json, tensors, write_json
+from support import BAD_INPUT, DONE, FAILED, INTERRUPTED, LOCKSTEP, PEER_LOST, TERMINATED, USAGE, ProgramTest, free_ports, has_checkpoint, is_connected, main, read_json, tensors, write_json
 
 SYNTHETIC = "--dataset=synthetic:shape=28x28x1,classes=10,examples=300"
 MODEL = ("--model=mlp", SYNTHETIC, "--threads=1", "--batch=60", "--optimizer=sgd:learning_rate=0.01")
@@ -25,12 +25,6 @@ LONG = ("--model=mlp", "--dataset=synthetic:shape=28x28x1,classes=10,examples=20
 SECONDS = 60
 FAULTS = os.environ.get("LOCKSTEP_FAULTS", "")
 SANITIZE = os.environ.get("LOCKSTEP_SANITIZE", "none")
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 def shut_down_local_sockets(pid):
@@ -52,7 +46,7 @@ class Workers(ProgramTest):
 
     def start(self, *workers, **variables):
         """One process for each command line."""
-        address = f"127.0.0.1:{free_port()}"
+        address = f"127.0.0.1:{free_ports(1)[0]}"
         self.processes = []
         for rank, arguments in enumerate(workers):
             own = dict(LOCKSTEP_RANK=str(rank), LOCKSTEP_WORLD_SIZE=str(len(workers)), LOCKSTEP_ADDRESS=address)
@@ -83,11 +77,7 @@ class Workers(ProgramTest):
 
     def wait_for_steps(self, checkpoints="checkpoints"):
         """Until there is a checkpoint."""
-        folder, end = self.path(checkpoints), time.monotonic() + SECONDS
-        while not (os.path.isdir(folder) and any(name.endswith(".safetensors") for name in os.listdir(folder))):
-            self.assertLess(time.monotonic(), end)
-            self.assertTrue(all(process.poll() is None for process in self.processes))
-            time.sleep(0.02)
+        self.wait_for(lambda: has_checkpoint(self.path(checkpoints)), processes=self.processes)
 
 
 class Differences(Workers):
@@ -312,7 +302,7 @@ class ElasticWorkers(Workers):
 
     def start_elastic(self, count, *more, least=1):
         self.elastic = ("train", *self.OPTIONS, f"--elastic={least}:4", "--report=" + self.path("elastic.json"), "--verbose=1", *more)
-        self.address = f"127.0.0.1:{free_port()}"
+        self.address = f"127.0.0.1:{free_ports(1)[0]}"
         self.processes = []
         self.reads = threading.Event()
         self.reads.set()
@@ -331,17 +321,8 @@ class ElasticWorkers(Workers):
         until it is there, and after some seventy steps these have nowhere to go."""
         self.reads.clear()
         self.add(rank, count, LOCKSTEP_JOIN="1")
-        end = time.monotonic() + SECONDS
-        while not is_connected(self.processes[-1].pid):
-            self.assertLess(time.monotonic(), end)
-            time.sleep(0.01)
+        self.wait_for(lambda: is_connected(self.processes[-1].pid))
         self.reads.set()
-
-    def wait_for(self, path):
-        end = time.monotonic() + SECONDS
-        while not (os.path.exists(path) and any(name.endswith(".safetensors") for name in os.listdir(path))):
-            self.assertLess(time.monotonic(), end)
-            time.sleep(0.02)
 
     def check_losses(self, workers):
         whole = self.train(*self.OPTIONS, "--replicas=3", "--strategy=ring")
@@ -366,16 +347,13 @@ class ElasticWorkers(Workers):
         return lines
 
     def await_lines(self, lines, count):
-        end = time.monotonic() + SECONDS
-        while len(lines) < count:
-            self.assertLess(time.monotonic(), end)
-            time.sleep(0.005)
+        self.wait_for(lambda: len(lines) >= count)
 
 
 class Elastic(ElasticWorkers):
     def test_a_worker_and_then_the_chief_are_lost(self):
         self.start_elastic(3, "--checkpoint-dir=checkpoints", "--checkpoint-steps=100", "--log-every=100")
-        self.wait_for(self.path("checkpoints"))
+        self.wait_for(lambda: has_checkpoint(self.path("checkpoints")))
         self.processes[2].kill()
         time.sleep(0.3)
         self.processes[0].kill()
@@ -401,7 +379,7 @@ class Elastic(ElasticWorkers):
     def test_a_new_worker_with_other_options_leaves_the_others_alone(self):
         self.start_elastic(2, "--log-every=1", "--checkpoint-dir=checkpoints", "--checkpoint-steps=100")
         self.lines_of_the_chief()
-        self.wait_for(self.path("checkpoints"))
+        self.wait_for(lambda: has_checkpoint(self.path("checkpoints")))
         self.elastic = (*self.elastic, "--microbatches=2")
         self.join(1, 2)
         codes, errors = self.finish()
@@ -415,7 +393,7 @@ class Elastic(ElasticWorkers):
         for number, code in ((signal.SIGTERM, TERMINATED), (signal.SIGINT, INTERRUPTED)):
             folder = f"checkpoints{number}"
             self.start_elastic(2, "--checkpoint-dir=" + folder, "--checkpoint-steps=100", least=2)
-            self.wait_for(self.path(folder))
+            self.wait_for(lambda: has_checkpoint(self.path(folder)))
             self.processes[1].kill()
             time.sleep(0.5)
             start = time.monotonic()
@@ -555,10 +533,7 @@ class ElasticRounds(ElasticWorkers):
         os.rename(self.path("hold.new"), self.path("hold"))
 
     def await_text(self, number, text):
-        end = time.monotonic() + SECONDS
-        while text not in self.said(number):
-            self.assertLess(time.monotonic(), end, self.said(number))
-            time.sleep(0.02)
+        self.wait_for(lambda: text in self.said(number), said=lambda: self.said(number))
 
     def check(self, codes, changes, strategy, steps, lost_too=False):
         """All that the workers which are left ever had as the round after a turn is the same, and with `lost_too` what those had that are lost:
@@ -658,7 +633,7 @@ class ChiefComesBack(ElasticWorkers):
     def test_the_chief_is_stopped_and_another_worker_keeps_the_checkpoints(self):
         """And when it comes back, it finds nobody: neither a checkpoint nor the report nor the weights of its successor are its own then."""
         self.start_elastic(3, "--checkpoint-dir=checkpoints", "--checkpoint-steps=100", "--lost-after=1", "--save-weights=weights.safetensors")
-        self.wait_for(self.path("checkpoints"))
+        self.wait_for(lambda: has_checkpoint(self.path("checkpoints")))
         self.processes[0].send_signal(signal.SIGSTOP)
         for process in self.processes[1:]:
             process.wait(SECONDS)
@@ -676,7 +651,7 @@ class ChiefComesBack(ElasticWorkers):
         """As batch systems do: SIGTERM, and SIGCONT so that it is heard. What its successor has written stays."""
         self.OPTIONS = (*self.OPTIONS, "--steps=500")
         self.start_elastic(3, "--checkpoint-dir=checkpoints", "--checkpoint-steps=100", "--lost-after=1", "--save-weights=weights.safetensors")
-        self.wait_for(self.path("checkpoints"))
+        self.wait_for(lambda: has_checkpoint(self.path("checkpoints")))
         self.processes[0].send_signal(signal.SIGSTOP)
         for process in self.processes[1:]:
             process.wait(SECONDS)
@@ -714,7 +689,7 @@ class TooFew(ElasticWorkers):
     """Who is left waits for another one for a while, and then ends."""
     def test_below_the_least_it_ends(self):
         self.start_elastic(2, "--checkpoint-dir=checkpoints", "--checkpoint-steps=100", least=2)
-        self.wait_for(self.path("checkpoints"))
+        self.wait_for(lambda: has_checkpoint(self.path("checkpoints")))
         self.processes[0].kill()
         codes, errors = self.finish()
         self.assertEqual(codes[1], PEER_LOST, errors)
