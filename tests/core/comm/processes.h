@@ -42,6 +42,33 @@ struct hand {
             return __LINE__; \
     } while (0)
 
+// In a process: does a part of its work, which ends it in the same way.
+#define TRY(call)              \
+    do {                       \
+        const int line = call; \
+        if (line)              \
+            return line;       \
+    } while (0)
+
+static inline bool says(const char *text)
+{
+    return strstr(ls_last_error(), text) != NULL;
+}
+
+static inline enum ls_status end(struct ls_comm_work *work)
+{
+    const enum ls_status status = ls_comm_work_wait(work, 60);
+    ls_comm_work_free(work);
+    return status;
+}
+
+// `words` of main may name the transport. False: it cannot be here, which is said.
+static inline bool crew_begin(int count, char **words)
+{
+    crew_transport = count > 1 ? words[1] : NULL;
+    return !crew_transport || !strstr(crew_transport, "ucx") || !test_lacks(TEST_NETWORKS, "UCX");
+}
+
 static inline struct crew *crew_create(uint32_t size)
 {
     struct crew *crew = crew_memory(sizeof(*crew));

@@ -9,18 +9,6 @@
 
 #define MANY 4096
 
-static bool says(const char *text)
-{
-    return strstr(ls_last_error(), text) != NULL;
-}
-
-static enum ls_status end(struct ls_comm_work *work)
-{
-    const enum ls_status status = ls_comm_work_wait(work, 60);
-    ls_comm_work_free(work);
-    return status;
-}
-
 static int open_comm(struct hand *hand, const char *name, const uint32_t *members, uint32_t size,
                      double deadline, struct ls_comm **out)
 {
@@ -55,13 +43,10 @@ static int outlive(struct hand *hand)
     for (uint32_t i = 0; i < 3; i++)
         if (i != victim)
             others[count++] = i;
-    int line = join_job(hand);
-    if (!line)
-        line = open_comm(hand, "all", NULL, 0, 60, &all);
-    if (!line && hand->rank != victim)
-        line = open_comm(hand, "rest", others, 2, 60, &rest);
-    if (line)
-        return line;
+    TRY(join_job(hand));
+    TRY(open_comm(hand, "all", NULL, 0, 60, &all));
+    if (hand->rank != victim)
+        TRY(open_comm(hand, "rest", others, 2, 60, &rest));
     NEED(!ls_comm_barrier(all));
     if (hand->rank == victim) {
         hand->crew->processes[victim].state = 1;
@@ -92,8 +77,8 @@ static int outlive(struct hand *hand)
         struct ls_comm *later;
         NEED(ls_comm_open(&(struct ls_comm_options){.job = hand->job, .name = "again"}, &later) ==
              LS_PEER_LOST);
-        line = open_comm(hand, "later", others, 2, 60, &later);
-        NEED(!line && !ls_comm_barrier(later));
+        TRY(open_comm(hand, "later", others, 2, 60, &later));
+        NEED(!ls_comm_barrier(later));
         ls_comm_close(later);
     }
     ls_comm_close(rest);
@@ -130,11 +115,8 @@ static int give_up(struct hand *hand)
 {
     struct ls_comm *comm;
     float value = 1;
-    int line = join_job(hand);
-    if (!line)
-        line = open_comm(hand, "all", NULL, 0, 60, &comm);
-    if (line)
-        return line;
+    TRY(join_job(hand));
+    TRY(open_comm(hand, "all", NULL, 0, 60, &comm));
     NEED(!ls_comm_barrier(comm));
     hand->crew->processes[hand->rank].state = 1; // it is over here
     if (hand->rank == 1) {
@@ -161,9 +143,7 @@ TEST(a_process_that_gives_up_is_lost_at_once)
 static int lose_early(struct hand *hand)
 {
     struct ls_comm *comm;
-    const int line = join_job(hand);
-    if (line)
-        return line;
+    TRY(join_job(hand));
     hand->crew->processes[hand->rank].state = 1;
     if (hand->rank == 1)
         for (;;)
@@ -198,11 +178,8 @@ static int come_late(struct hand *hand)
     struct ls_comm *comm;
     struct ls_comm_work *work;
     float value = 1;
-    int line = join_job(hand);
-    if (!line)
-        line = open_comm(hand, "all", NULL, 0, 60, &comm);
-    if (line)
-        return line;
+    TRY(join_job(hand));
+    TRY(open_comm(hand, "all", NULL, 0, 60, &comm));
     NEED(!ls_comm_barrier(comm));
     if (hand->rank == 1) {
         for (uint32_t i = 0; i < LATE_CREW; i++)
@@ -239,9 +216,7 @@ TEST(a_work_whose_deadline_passes_ends)
 static int never_open(struct hand *hand)
 {
     struct ls_comm *comm;
-    const int line = join_job(hand);
-    if (line)
-        return line;
+    TRY(join_job(hand));
     if (hand->rank == 1) {
         await(hand, 0, 1);
     } else {
@@ -270,9 +245,7 @@ static int run_wrong(struct hand *hand)
     struct ls_comm *comm;
     struct ls_comm_work *work;
     float values[64] = {1};
-    int line = join_job(hand);
-    if (line)
-        return line;
+    TRY(join_job(hand));
     NEED(!ls_comm_open(
         &(struct ls_comm_options){
             .job = hand->job, .name = "all", .collective = wrong, .plugin_path = FAULTS},
@@ -298,11 +271,8 @@ static int call_differently(struct hand *hand)
 {
     struct ls_comm *comm;
     float values[64] = {0};
-    int line = join_job(hand);
-    if (!line)
-        line = open_comm(hand, "all", NULL, 0, 60, &comm);
-    if (line)
-        return line;
+    TRY(join_job(hand));
+    TRY(open_comm(hand, "all", NULL, 0, 60, &comm));
     const enum ls_status status =
         ls_comm_all_reduce(comm, values, hand->rank ? 64 : 32, "float32", "sum");
     NEED(status == LS_FAILED || status == LS_ABORTED);
@@ -325,9 +295,7 @@ TEST(different_calls_fail)
 static int open_differently(struct hand *hand)
 {
     struct ls_comm *comm;
-    const int line = join_job(hand);
-    if (line)
-        return line;
+    TRY(join_job(hand));
     NEED(ls_comm_open(&(struct ls_comm_options){.job = hand->job,
                                                 .name = "one",
                                                 .collective = hand->rank ? "direct" : "ring"},
@@ -414,11 +382,8 @@ static int close_early(struct hand *hand)
     static float values[1 << 20];
     struct ls_comm *comm;
     struct ls_comm_work *works[5];
-    int line = join_job(hand);
-    if (!line)
-        line = open_comm(hand, "all", NULL, 0, 60, &comm);
-    if (line)
-        return line;
+    TRY(join_job(hand));
+    TRY(open_comm(hand, "all", NULL, 0, 60, &comm));
     NEED(!ls_comm_barrier(comm));
     hand->crew->processes[hand->rank].state = 1; // it is over here
     for (uint32_t i = 0; i < 3; i++)
@@ -459,11 +424,8 @@ static int abort_it(struct hand *hand)
 {
     struct ls_comm *comm;
     pthread_t thread;
-    int line = join_job(hand);
-    if (!line)
-        line = open_comm(hand, "all", NULL, 0, 60, &comm);
-    if (line)
-        return line;
+    TRY(join_job(hand));
+    TRY(open_comm(hand, "all", NULL, 0, 60, &comm));
     NEED(!ls_comm_barrier(comm));
     if (hand->rank)
         hand->crew->processes[1].state = 1; // it is over here
@@ -494,11 +456,9 @@ static int leave_in_order(struct hand *hand)
 {
     struct ls_comm *pair = NULL, *later;
     static const uint32_t others[] = {1, 2};
-    int line = join_job(hand);
-    if (!line && hand->rank)
-        line = open_comm(hand, "pair", others, 2, 60, &pair);
-    if (line)
-        return line;
+    TRY(join_job(hand));
+    if (hand->rank)
+        TRY(open_comm(hand, "pair", others, 2, 60, &pair));
     if (hand->rank == 0) {
         await(hand, 1, 1);
         await(hand, 2, 1);
@@ -540,11 +500,9 @@ static int fork_meanwhile(struct hand *hand)
     static float values[1 << 18];
     struct ls_comm *comm;
     struct ls_comm_work *work;
-    int line = join_job(hand), status = -1;
-    if (!line)
-        line = open_comm(hand, "all", NULL, 0, 60, &comm);
-    if (line)
-        return line;
+    int status = -1;
+    TRY(join_job(hand));
+    TRY(open_comm(hand, "all", NULL, 0, 60, &comm));
     for (int i = 0; i < 6; i++) {
         NEED(!ls_comm_start_all_reduce(comm, values, 1 << 18, "float32", "sum", &work));
         const pid_t child = fork();
@@ -601,9 +559,7 @@ static int refuse_child(struct hand *hand)
     struct ls_comm *comm;
     struct ls_comm_work *work;
     int status = -1, value = 0;
-    const int line = join_job(hand);
-    if (line)
-        return line;
+    TRY(join_job(hand));
     NEED(!ls_comm_open(
         &(struct ls_comm_options){
             .job = hand->job, .name = "all", .transport = crew_transport, .messages = 1},
@@ -657,11 +613,8 @@ static int exit_meanwhile(struct hand *hand)
     static struct ls_comm_work *works[3]; // some are over when the program exits
     struct ls_comm *comm;
     struct ls_comm_work *work = NULL;
-    int line = join_job(hand);
-    if (!line)
-        line = open_comm(hand, "all", NULL, 0, 60, &comm);
-    if (line)
-        return line;
+    TRY(join_job(hand));
+    TRY(open_comm(hand, "all", NULL, 0, 60, &comm));
     for (int i = 0; i < 3; i++)
         NEED(!ls_comm_start_all_reduce(comm, values, 1 << 20, "float32", "sum", &works[i]));
     if (hand->rank == 0)
@@ -682,8 +635,7 @@ TEST_SECONDS(LONGEST_S);
 
 int main(int count, char **words)
 {
-    crew_transport = count > 1 ? words[1] : NULL;
-    if (crew_transport && strstr(crew_transport, "ucx") && test_lacks(TEST_NETWORKS, "UCX"))
+    if (!crew_begin(count, words))
         return TEST_SKIPPED;
     return test_suite_run("core/comm/lost");
 }

@@ -7,9 +7,7 @@
 
 static int open_all(struct hand *hand, double deadline, struct ls_comm **out)
 {
-    const int joined = join_job(hand);
-    if (joined)
-        return joined;
+    TRY(join_job(hand));
     NEED(!ls_comm_open(&(struct ls_comm_options){.job = hand->job,
                                                  .name = "post",
                                                  .transport = crew_transport,
@@ -25,13 +23,6 @@ static int close_all(struct hand *hand, struct ls_comm *comm)
     ls_comm_close(comm);
     ls_job_close(hand->job);
     return 0;
-}
-
-static enum ls_status end(struct ls_comm_work *work)
-{
-    const enum ls_status status = ls_comm_work_wait(work, 60);
-    ls_comm_work_free(work);
-    return status;
 }
 
 static enum ls_status send_now(struct ls_comm *comm, const void *data, uint64_t bytes,
@@ -258,11 +249,6 @@ TEST(messages_and_collectives_go_on_together)
 
 // ---- What goes wrong ----
 
-static bool says(const char *text)
-{
-    return strstr(ls_last_error(), text) != NULL;
-}
-
 static int differ(struct hand *hand)
 {
     struct ls_comm *comm;
@@ -472,8 +458,7 @@ TEST_SECONDS(LONGEST_S);
 
 int main(int count, char **words)
 {
-    crew_transport = count > 1 ? words[1] : NULL;
-    if (crew_transport && strstr(crew_transport, "ucx") && test_lacks(TEST_NETWORKS, "UCX"))
+    if (!crew_begin(count, words))
         return TEST_SKIPPED;
     return test_suite_run("core/comm/messages");
 }

@@ -237,9 +237,7 @@ static const char *collective;
 static int do_everything(struct hand *hand)
 {
     struct ls_comm *comm;
-    const int joined = join_job(hand);
-    if (joined)
-        return joined;
+    TRY(join_job(hand));
     NEED(!ls_comm_open(
         &(struct ls_comm_options){
             .job = hand->job, .collective = collective, .transport = crew_transport, .name = "all"},
@@ -282,9 +280,7 @@ static int overlap(struct hand *hand)
     struct ls_comm *comms[COMMS];
     struct ls_comm_work *works[COMMS][WORKS];
     static float values[COMMS][WORKS][3000];
-    const int joined = join_job(hand);
-    if (joined)
-        return joined;
+    TRY(join_job(hand));
     for (uint32_t i = 0; i < COMMS; i++) {
         const uint32_t which = i;
         char name[16];
@@ -329,9 +325,7 @@ LOOP_TEST(works_of_several_communicators_overlap_in_any_order, 0, 2)
 static int some_of_them(struct hand *hand)
 {
     static const uint32_t groups[][3] = {{0, 1}, {1, 2}, {2, 0}, {2, 1, 0}};
-    const int joined = join_job(hand);
-    if (joined)
-        return joined;
+    TRY(join_job(hand));
     for (int round = 0; round < 3; round++) // names may be used again
         for (uint32_t g = 0; g < 4; g++) {
             const uint32_t size = g < 3 ? 2 : 3;
@@ -369,9 +363,7 @@ TEST(some_processes_communicate_without_the_others)
 static int open_hundreds(struct hand *hand)
 {
     struct ls_comm *comms[AT_ONCE];
-    const int joined = join_job(hand);
-    if (joined)
-        return joined;
+    TRY(join_job(hand));
     for (uint32_t i = 0; i < HUNDREDS / AT_ONCE; i++) {
         for (uint32_t k = 0; k < AT_ONCE; k++) {
             char name[32];
@@ -403,9 +395,7 @@ static int call_with_many_sizes(struct hand *hand)
     struct ls_comm *comm;
     static int32_t values[SIZES];
     struct ls_comm_work *works[100];
-    const int joined = join_job(hand);
-    if (joined)
-        return joined;
+    TRY(join_job(hand));
     NEED(!ls_comm_open(
         &(struct ls_comm_options){.job = hand->job, .transport = crew_transport, .name = "all"},
         &comm));
@@ -488,8 +478,7 @@ TEST_SECONDS(LONGEST_S);
 
 int main(int count, char **words)
 {
-    crew_transport = count > 1 ? words[1] : NULL;
-    if (crew_transport && strstr(crew_transport, "ucx") && test_lacks(TEST_NETWORKS, "UCX"))
+    if (!crew_begin(count, words))
         return TEST_SKIPPED;
     if (!crew_transport) {
         tcase_add_test(test_registered(), hundreds_of_communicators_are_opened_and_closed);
