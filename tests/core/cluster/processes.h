@@ -161,6 +161,18 @@ static inline struct ls_cluster *process_join(struct process *process)
     return cluster;
 }
 
+// Joins, says so, and comes to a barrier when the test lets it go on.
+static inline void stay_a_while(struct process *process)
+{
+    struct ls_cluster *cluster = process_join(process);
+    if (!cluster)
+        return;
+    process->own.state = 1;
+    crew_await(&process->job->go, 1);
+    process->status = ls_cluster_barrier(cluster);
+    ls_cluster_close(cluster);
+}
+
 static inline void job_start_one(struct job *job, uint32_t index, void (*work)(struct process *))
 {
     struct process *process = &job->process[index];

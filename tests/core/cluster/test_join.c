@@ -324,17 +324,6 @@ SIDE_TEST(a_second_worker_of_the_same_number_is_refused_by_name, 0, 1)
     job_destroy(job);
 }
 
-static void stay_a_while(struct process *process)
-{
-    struct ls_cluster *cluster = process_join(process);
-    if (!cluster)
-        return;
-    process->own.state = 1;
-    crew_await(&process->job->go, 1);
-    process->status = ls_cluster_barrier(cluster);
-    ls_cluster_close(cluster);
-}
-
 SIDE_TEST(a_worker_that_comes_after_the_beginning_is_refused_and_disturbs_nobody, 0, 1)
 {
     struct job *job = job_create(2);

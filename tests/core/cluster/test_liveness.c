@@ -150,23 +150,12 @@ SIDE_TEST(a_worker_that_is_cut_off_is_lost_and_loses_the_others, 0, 1)
     job_destroy(job);
 }
 
-static void take_turns(struct process *process)
-{
-    struct ls_cluster *cluster = process_join(process);
-    if (!cluster)
-        return;
-    process->own.state = 1;
-    crew_await(&process->job->go, 1);
-    process->status = ls_cluster_barrier(cluster);
-    ls_cluster_close(cluster);
-}
-
 SIDE_TEST(a_job_that_was_stopped_as_a_whole_goes_on, 0, 1)
 {
     struct job *job = job_create(3);
     for (uint32_t i = 0; i < 3; i++)
         job->process[i].options.silence_ns = 3 * SECOND / 2;
-    job_start(job, 3, take_turns);
+    job_start(job, 3, stay_a_while);
     for (uint32_t i = 0; i < 3; i++)
         crew_await(&job->process[i].own.state, 1);
     for (uint32_t i = 0; i < 3; i++)

@@ -7,6 +7,7 @@
 #include "core/plugin/plugin.h"
 
 #include <check.h>
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,6 +55,16 @@ static inline void folder_remove(void)
     char command[128];
     snprintf(command, sizeof(command), "rm -rf '%s'", folder);
     ck_assert_int_eq(system(command), 0);
+}
+
+static inline unsigned files_in_folder(void)
+{
+    unsigned count = 0;
+    DIR *directory = opendir(folder);
+    for (struct dirent *entry; (entry = readdir(directory));)
+        count += entry->d_name[0] != '.';
+    closedir(directory);
+    return count;
 }
 
 // folder/name, in one of a few buffers that take turns.

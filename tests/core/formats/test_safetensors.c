@@ -4,7 +4,6 @@
 #include "tests/core/data/capture.h"
 #include "tests/support/suite.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -409,16 +408,6 @@ static void expect_saved(const char *path)
             ck_assert_mem_eq(tensor->data, saved[i].data, elements * sizeof(float));
     }
     ls_safetensors_close(file);
-}
-
-static unsigned files_in_folder(void)
-{
-    unsigned count = 0;
-    DIR *directory = opendir(folder);
-    for (struct dirent *entry; (entry = readdir(directory));)
-        count += entry->d_name[0] != '.';
-    closedir(directory);
-    return count;
 }
 
 TEST(what_is_written_is_read_back)

@@ -104,6 +104,18 @@ static bool suggestions_have(const struct ls_comparison *comparison, const char 
     return some_have(ls_suggestions, comparison, part);
 }
 
+// As text, to be freed.
+static char *table_of(const struct ls_comparison *comparison)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+    ck_assert_ptr_nonnull(out);
+    ck_assert_int_eq(ls_comparison_print(comparison, out), LS_OK);
+    fclose(out);
+    return text;
+}
+
 TEST(the_fastest_is_named_with_its_lead)
 {
     struct ls_compared_run runs[] = {measured("one-device", 1, 1000), measured("ring", 2, 1900),
@@ -232,12 +244,7 @@ TEST(the_advised_command_is_the_one_that_was_measured)
         "lockstep train --model='my net.json' --dataset='mnist:dir=it'\\''s' --seed=7 --loss='' "
         "--strategy=parameter-server:mode=sync --replicas=2 --threads=1 --batch=128";
     ck_assert(suggestions_have(&comparison, command));
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *out = open_memstream(&text, &bytes);
-    ck_assert_ptr_nonnull(out);
-    ck_assert_int_eq(ls_comparison_print(&comparison, out), LS_OK);
-    fclose(out);
+    char *text = table_of(&comparison);
     ck_assert_ptr_nonnull(strstr(text, command)); // on one line, to be copied
     free(text);
     comparison.for_python = true;
@@ -256,12 +263,7 @@ TEST(where_nothing_ran_there_is_nothing_to_try)
     ck_assert(!suggestions_have(&comparison, "lockstep train"));
     runs[0].status = LS_COMPARED_FAILED;
     runs[0].rate = 1000; // whatever is known of it
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *out = open_memstream(&text, &bytes);
-    ck_assert_ptr_nonnull(out);
-    ck_assert_int_eq(ls_comparison_print(&comparison, out), LS_OK);
-    fclose(out);
+    char *text = table_of(&comparison);
     ck_assert_ptr_null(strstr(text, "Time of a step"));
     ck_assert_ptr_null(strstr(text, "Truth"));
     ck_assert_ptr_null(strstr(text, "What to try"));
@@ -279,12 +281,7 @@ TEST(a_long_reason_is_cut_in_the_table_and_whole_in_the_verdict)
     runs[1].reason = reason;
     const struct ls_comparison comparison = of(runs, 2);
     ck_assert(verdict_has(&comparison, reason));
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *out = open_memstream(&text, &bytes);
-    ck_assert_ptr_nonnull(out);
-    ck_assert_int_eq(ls_comparison_print(&comparison, out), LS_OK);
-    fclose(out);
+    char *text = table_of(&comparison);
     ck_assert_ptr_nonnull(strstr(text, "not available: no strategy is called so; another"));
     ck_assert_ptr_nonnull(strstr(text, " another...\n"));
     for (const char *line = text; line; line = strchr(line, '\n')) {
@@ -759,17 +756,6 @@ TEST(json_compares_every_pair_that_was_named)
         json_decref(root);
     }
     free(comparison.differences);
-}
-
-static char *table_of(const struct ls_comparison *comparison)
-{
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *out = open_memstream(&text, &bytes);
-    ck_assert_ptr_nonnull(out);
-    ck_assert_int_eq(ls_comparison_print(comparison, out), LS_OK);
-    fclose(out);
-    return text;
 }
 
 TEST(a_table_says_what_was_not_reached_and_what_was_not_recorded)

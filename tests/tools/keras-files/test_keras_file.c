@@ -5,7 +5,6 @@
 
 #include "tests/support/suite.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -73,16 +72,6 @@ TEST(what_is_written_is_read_back)
     saved = saved_of(texts, "yes");
     OK(ls_keras_file_write(&keras_program, path, &saved)); // replaces a file of another format
     expect_written(path, true);
-}
-
-static unsigned files_in_folder(void)
-{
-    unsigned count = 0;
-    DIR *directory = opendir(folder);
-    for (struct dirent *entry; (entry = readdir(directory));)
-        count += entry->d_name[0] != '.';
-    closedir(directory);
-    return count;
 }
 
 // A limit on the size of files stands for a full disk.
