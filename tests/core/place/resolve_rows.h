@@ -50,7 +50,7 @@ static inline void write_place(const struct ls_worker_place *place, char *out, s
 
 struct row {
     const char *which; // NULL: auto
-    const char *variables[14];
+    const char *variables[14]; // the last is NULL
     const char *place; // NULL: refused
     const char *problem; // a part of the sentence
 };
@@ -60,6 +60,7 @@ static inline void check_row(const struct row *row)
     const struct ls_environment environment = {row->variables};
     struct ls_worker_place place = {.resolver = "untouched"};
     char text[1024];
+    ck_assert_ptr_null(row->variables[13]);
     lines = 0;
     line[0] = '\0';
     ls_log_set_writer(keep_line, NULL);
