@@ -146,28 +146,12 @@ static void each_query(const struct reference_call *call, const struct ls_tensor
                 run(call, &a, &i);
 }
 
-static void forward_run(const struct reference_call *call)
+void reference_attention(const struct reference_call *call)
 {
     each_query(call, &call->input_descs[0], forward_query);
 }
 
-static void backward_run(const struct reference_call *call)
+void reference_attention_backward(const struct reference_call *call)
 {
     each_query(call, &call->input_descs[1], backward_query);
 }
-
-const struct reference_operation reference_attention = {
-    .name = "attention",
-    .inputs = {3, 3},
-    .outputs = {1, 2},
-    .used_inputs = 7,
-    .run = forward_run,
-};
-
-const struct reference_operation reference_attention_backward = {
-    .name = "attention_backward",
-    .inputs = {5, 5},
-    .outputs = {3, 3},
-    .used_inputs = 0xf, // nothing is saved
-    .run = backward_run,
-};

@@ -48,28 +48,28 @@ static void sample(const struct reference_call *call, const float *factors, bool
     }
 }
 
-static void resize_run(const struct reference_call *call)
+void reference_resize2d(const struct reference_call *call)
 {
     sample(call, NULL, true);
 }
 
-static void resize_backward_run(const struct reference_call *call)
+void reference_resize2d_backward(const struct reference_call *call)
 {
     sample(call, NULL, false);
 }
 
-static void resample_run(const struct reference_call *call)
+void reference_resample(const struct reference_call *call)
 {
     sample(call, call->inputs[1], true);
 }
 
-static void resample_backward_run(const struct reference_call *call)
+void reference_resample_backward(const struct reference_call *call)
 {
     sample(call, call->inputs[1], false);
 }
 
 // x -> factors
-static void draw_run(const struct reference_call *call)
+void reference_draw(const struct reference_call *call)
 {
     const struct ls_tensor_desc *x = call->input_descs;
     const uint32_t count = ls_draw_numbers(call->attributes->function);
@@ -96,7 +96,7 @@ static double mean_of(const float *x, const struct ls_tensor_desc *desc, int64_t
 }
 
 // One channel of an image: x -> y.
-static void recolour_run(const struct reference_call *call)
+void reference_recolour(const struct reference_call *call)
 {
     const struct ls_op_attributes *a = call->attributes;
     const struct ls_tensor_desc *desc = call->input_descs;
@@ -118,7 +118,7 @@ static void recolour_run(const struct reference_call *call)
 }
 
 // dy, x, factors -> dx
-static void recolour_backward_run(const struct reference_call *call)
+void reference_recolour_backward(const struct reference_call *call)
 {
     const struct ls_op_attributes *a = call->attributes;
     const struct ls_tensor_desc *desc = call->input_descs;
@@ -183,83 +183,12 @@ static void erase(const struct reference_call *call, bool forward)
     }
 }
 
-static void erase_run(const struct reference_call *call)
+void reference_erase(const struct reference_call *call)
 {
     erase(call, true);
 }
 
-static void erase_backward_run(const struct reference_call *call)
+void reference_erase_backward(const struct reference_call *call)
 {
     erase(call, false);
 }
-
-const struct reference_operation reference_resize2d = {
-    .name = "resize2d",
-    .inputs = {1, 1},
-    .outputs = {1, 1},
-    .used_inputs = 1,
-    .run = resize_run,
-};
-
-const struct reference_operation reference_resize2d_backward = {
-    .name = "resize2d_backward",
-    .inputs = {1, 1},
-    .outputs = {1, 1},
-    .used_inputs = 1,
-    .run = resize_backward_run,
-};
-
-const struct reference_operation reference_draw = {
-    .name = "draw",
-    .inputs = {1, 1},
-    .outputs = {1, 1},
-    .run = draw_run,
-};
-
-const struct reference_operation reference_resample = {
-    .name = "resample",
-    .inputs = {2, 2},
-    .outputs = {1, 1},
-    .used_inputs = 3,
-    .run = resample_run,
-};
-
-const struct reference_operation reference_resample_backward = {
-    .name = "resample_backward",
-    .inputs = {2, 2},
-    .outputs = {1, 1},
-    .used_inputs = 3,
-    .run = resample_backward_run,
-};
-
-const struct reference_operation reference_recolour = {
-    .name = "recolour",
-    .inputs = {2, 2},
-    .outputs = {1, 1},
-    .used_inputs = 3,
-    .run = recolour_run,
-};
-
-const struct reference_operation reference_recolour_backward = {
-    .name = "recolour_backward",
-    .inputs = {3, 3},
-    .outputs = {1, 1},
-    .used_inputs = 7,
-    .run = recolour_backward_run,
-};
-
-const struct reference_operation reference_erase = {
-    .name = "erase",
-    .inputs = {2, 2},
-    .outputs = {1, 1},
-    .used_inputs = 3,
-    .run = erase_run,
-};
-
-const struct reference_operation reference_erase_backward = {
-    .name = "erase_backward",
-    .inputs = {2, 2},
-    .outputs = {1, 1},
-    .used_inputs = 3,
-    .run = erase_backward_run,
-};

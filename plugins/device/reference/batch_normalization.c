@@ -36,7 +36,7 @@ static void normalize(const struct reference_call *call, const struct norm *d, i
 
 // ---- Forward: x, gamma, beta, [addend] -> y, mean, variance ----
 
-static void forward_run(const struct reference_call *call)
+void reference_batch_normalization(const struct reference_call *call)
 {
     const struct norm d = norm_of(call);
     const float *x = call->inputs[0];
@@ -58,7 +58,7 @@ static void forward_run(const struct reference_call *call)
 
 // ---- Backward: x, gamma, mean, variance, dy -> dx, dgamma, dbeta ----
 
-static void backward_run(const struct reference_call *call)
+void reference_batch_normalization_backward(const struct reference_call *call)
 {
     const struct norm d = norm_of(call);
     const float *x = call->inputs[0], *gamma = call->inputs[1], *mean = call->inputs[2];
@@ -81,7 +81,7 @@ static void backward_run(const struct reference_call *call)
 
 // ---- Inference: x, gamma, beta, mean, variance, [addend] -> y ----
 
-static void inference_run(const struct reference_call *call)
+void reference_batch_normalization_inference(const struct reference_call *call)
 {
     const struct norm d = norm_of(call);
     const float *mean = call->inputs[3], *variance = call->inputs[4];
@@ -93,7 +93,7 @@ static void inference_run(const struct reference_call *call)
 
 // ---- Backward of that: dy, gamma, variance -> dx; x, mean, variance, dy -> dgamma, dbeta ----
 
-static void inference_backward_data_run(const struct reference_call *call)
+void reference_batch_normalization_inference_backward_data(const struct reference_call *call)
 {
     const struct norm d = norm_of(call); // of dy
     const float *dy = call->inputs[0], *gamma = call->inputs[1], *variance = call->inputs[2];
@@ -105,7 +105,7 @@ static void inference_backward_data_run(const struct reference_call *call)
     }
 }
 
-static void inference_backward_weights_run(const struct reference_call *call)
+void reference_batch_normalization_inference_backward_weights(const struct reference_call *call)
 {
     const struct norm d = norm_of(call);
     const float *x = call->inputs[0], *mean = call->inputs[1], *variance = call->inputs[2];
@@ -121,7 +121,7 @@ static void inference_backward_weights_run(const struct reference_call *call)
 
 // ---- Moving statistics: mean, variance -> both, weighted ----
 
-static void statistics_run(const struct reference_call *call)
+void reference_batch_statistics(const struct reference_call *call)
 {
     const double weight = (double)call->attributes->factor * (double)call->record->share_weight;
 
@@ -133,7 +133,7 @@ static void statistics_run(const struct reference_call *call)
 // ---- Synchronized: the sums of all replicas are added between these ----
 
 // x -> sums of x, sums of x^2, n
-static void moments_run(const struct reference_call *call)
+void reference_batch_moments(const struct reference_call *call)
 {
     const struct norm d = norm_of(call);
     const float *x = call->inputs[0];
@@ -147,7 +147,7 @@ static void moments_run(const struct reference_call *call)
 }
 
 // x, gamma, beta, moments, [addend] -> y, mean, variance
-static void synchronized_run(const struct reference_call *call)
+void reference_synchronized_normalization(const struct reference_call *call)
 {
     const struct norm d = norm_of(call);
     const double *moments = call->inputs[3], n = moments[2 * d.channels];
@@ -163,12 +163,12 @@ static void synchronized_run(const struct reference_call *call)
 }
 
 // x, mean, variance, dy -> dgamma, dbeta, both again with n behind them
-static void synchronized_backward_sums_run(const struct reference_call *call)
+void reference_synchronized_normalization_backward_sums(const struct reference_call *call)
 {
     const struct norm d = norm_of(call);
     double *sums = call->results[2];
 
-    inference_backward_weights_run(call);
+    reference_batch_normalization_inference_backward_weights(call);
     for (int64_t c = 0; c < d.channels; c++) {
         sums[c] = call->results[0][c];
         sums[d.channels + c] = call->results[1][c];
@@ -177,7 +177,7 @@ static void synchronized_backward_sums_run(const struct reference_call *call)
 }
 
 // x, gamma, mean, variance, dy, sums -> dx
-static void synchronized_backward_data_run(const struct reference_call *call)
+void reference_synchronized_normalization_backward_data(const struct reference_call *call)
 {
     const struct norm d = norm_of(call);
     const float *x = call->inputs[0], *gamma = call->inputs[1], *mean = call->inputs[2];
@@ -192,87 +192,3 @@ static void synchronized_backward_data_run(const struct reference_call *call)
                               ((double)dy[i] - sums[d.channels + c] / n - h * sums[c] / n);
     }
 }
-
-const struct reference_operation reference_batch_normalization = {
-    .name = "batch_normalization",
-    .inputs = {3, 4},
-    .outputs = {3, 3},
-    .used_inputs = 0xf,
-    .only_written = 6, // mean and variance
-    .run = forward_run,
-};
-
-const struct reference_operation reference_batch_normalization_backward = {
-    .name = "batch_normalization_backward",
-    .inputs = {5, 5},
-    .outputs = {3, 3},
-    .used_inputs = 0x1f,
-    .run = backward_run,
-};
-
-const struct reference_operation reference_batch_normalization_inference = {
-    .name = "batch_normalization_inference",
-    .inputs = {5, 6},
-    .outputs = {1, 1},
-    .used_inputs = 0x3f,
-    .run = inference_run,
-};
-
-const struct reference_operation reference_batch_normalization_inference_backward_data = {
-    .name = "batch_normalization_inference_backward_data",
-    .inputs = {3, 3},
-    .outputs = {1, 1},
-    .used_inputs = 7,
-    .run = inference_backward_data_run,
-};
-
-const struct reference_operation reference_batch_normalization_inference_backward_weights = {
-    .name = "batch_normalization_inference_backward_weights",
-    .inputs = {4, 4},
-    .outputs = {2, 2},
-    .used_inputs = 0xf,
-    .run = inference_backward_weights_run,
-};
-
-const struct reference_operation reference_batch_statistics = {
-    .name = "batch_statistics",
-    .inputs = {2, 2},
-    .outputs = {2, 2},
-    .used_inputs = 3,
-    .run = statistics_run,
-};
-
-const struct reference_operation reference_batch_moments = {
-    .name = "batch_moments",
-    .inputs = {1, 1},
-    .outputs = {1, 1},
-    .used_inputs = 1,
-    .only_written = 1,
-    .run = moments_run,
-};
-
-const struct reference_operation reference_synchronized_normalization = {
-    .name = "batch_normalization_synchronized",
-    .inputs = {4, 5},
-    .outputs = {3, 3},
-    .used_inputs = 0x1f,
-    .only_written = 6, // mean and variance
-    .run = synchronized_run,
-};
-
-const struct reference_operation reference_synchronized_normalization_backward_sums = {
-    .name = "batch_normalization_synchronized_backward_sums",
-    .inputs = {4, 4},
-    .outputs = {3, 3},
-    .used_inputs = 0xf,
-    .only_written = 4, // sums
-    .run = synchronized_backward_sums_run,
-};
-
-const struct reference_operation reference_synchronized_normalization_backward_data = {
-    .name = "batch_normalization_synchronized_backward_data",
-    .inputs = {6, 6},
-    .outputs = {1, 1},
-    .used_inputs = 0x3f,
-    .run = synchronized_backward_data_run,
-};

@@ -11,7 +11,7 @@ static double number(const struct reference_call *call, int64_t i)
 }
 
 // x, boundaries -> y
-static void bucket_run(const struct reference_call *call)
+void reference_bucket(const struct reference_call *call)
 {
     const int64_t count = (int64_t)ls_tensor_elements(&call->input_descs[0]);
     const float *boundaries = call->inputs[1];
@@ -22,7 +22,7 @@ static void bucket_run(const struct reference_call *call)
 }
 
 // x, table -> y
-static void lookup_run(const struct reference_call *call)
+void reference_lookup(const struct reference_call *call)
 {
     const int64_t count = (int64_t)ls_tensor_elements(&call->input_descs[0]);
     const int64_t rows = call->input_descs[1].dims[0], remainders = call->attributes->count;
@@ -45,7 +45,7 @@ static void lookup_run(const struct reference_call *call)
 }
 
 // ids (B,T,R) -> y (B,R,N)
-static void encode_run(const struct reference_call *call)
+void reference_encode(const struct reference_call *call)
 {
     const struct ls_tensor_desc *ids = &call->input_descs[0];
     const uint32_t function = call->attributes->function;
@@ -64,27 +64,3 @@ static void encode_run(const struct reference_call *call)
                 function == LS_ENCODE_COUNTS || isnan(row[(int64_t)id]) ? row[(int64_t)id] + 1 : 1;
     }
 }
-
-const struct reference_operation reference_bucket = {
-    .name = "bucket",
-    .inputs = {2, 2},
-    .outputs = {1, 1},
-    .used_inputs = 3,
-    .run = bucket_run,
-};
-
-const struct reference_operation reference_lookup = {
-    .name = "lookup",
-    .inputs = {2, 2},
-    .outputs = {1, 1},
-    .used_inputs = 3,
-    .run = lookup_run,
-};
-
-const struct reference_operation reference_encode = {
-    .name = "encode",
-    .inputs = {1, 1},
-    .outputs = {1, 1},
-    .used_inputs = 1,
-    .run = encode_run,
-};

@@ -114,7 +114,7 @@ static void forward_terms(const struct reference_call *call, int64_t x, int64_t 
         result[i] += value * (double)kernel[i];
 }
 
-static void forward_run(const struct reference_call *call)
+void reference_conv2d(const struct reference_call *call)
 {
     const struct ls_tensor_desc *y = call->output_descs;
     const struct convolution c =
@@ -143,7 +143,7 @@ static void backward_data_terms(const struct reference_call *call, int64_t x, in
     call->results[0][x] += sum;
 }
 
-static void backward_data_run(const struct reference_call *call)
+void reference_conv2d_backward_data(const struct reference_call *call)
 {
     const struct convolution c =
         convolution_of(call, call->output_descs, &call->input_descs[1], &call->input_descs[0]);
@@ -163,7 +163,7 @@ static void backward_weights_terms(const struct reference_call *call, int64_t x,
         result[i] += value * (double)dy[i];
 }
 
-static void backward_weights_run(const struct reference_call *call)
+void reference_conv2d_backward_weights(const struct reference_call *call)
 {
     const struct convolution c =
         convolution_of(call, &call->input_descs[0], &call->output_descs[0], &call->input_descs[1]);
@@ -180,7 +180,7 @@ static void backward_weights_run(const struct reference_call *call)
 // ---- Transposed: the convolution from y to x, run backwards ----
 
 // x, w, [b] -> y
-static void transpose_run(const struct reference_call *call)
+void reference_conv2d_transpose(const struct reference_call *call)
 {
     const struct ls_tensor_desc *y = call->output_descs;
     const struct convolution c =
@@ -195,7 +195,7 @@ static void transpose_run(const struct reference_call *call)
 }
 
 // dy, w -> dx
-static void transpose_backward_data_run(const struct reference_call *call)
+void reference_conv2d_transpose_backward_data(const struct reference_call *call)
 {
     const struct convolution c =
         convolution_of(call, &call->input_descs[0], &call->input_descs[1], call->output_descs);
@@ -214,7 +214,7 @@ static void transpose_weights_terms(const struct reference_call *call, int64_t y
 }
 
 // x, dy -> dw, [db]
-static void transpose_backward_weights_run(const struct reference_call *call)
+void reference_conv2d_transpose_backward_weights(const struct reference_call *call)
 {
     const struct ls_tensor_desc *desc = &call->input_descs[1];
     const struct convolution c =
@@ -227,51 +227,3 @@ static void transpose_backward_weights_run(const struct reference_call *call)
             call->results[1][i % c.channels] += (double)dy[i];
     }
 }
-
-const struct reference_operation reference_conv2d = {
-    .name = "conv2d",
-    .inputs = {2, 3},
-    .outputs = {1, 1},
-    .used_inputs = 7,
-    .run = forward_run,
-};
-
-const struct reference_operation reference_conv2d_backward_data = {
-    .name = "conv2d_backward_data",
-    .inputs = {2, 2},
-    .outputs = {1, 1},
-    .used_inputs = 3,
-    .run = backward_data_run,
-};
-
-const struct reference_operation reference_conv2d_backward_weights = {
-    .name = "conv2d_backward_weights",
-    .inputs = {2, 2},
-    .outputs = {1, 2},
-    .used_inputs = 3,
-    .run = backward_weights_run,
-};
-
-const struct reference_operation reference_conv2d_transpose = {
-    .name = "conv2d_transpose",
-    .inputs = {2, 3},
-    .outputs = {1, 1},
-    .used_inputs = 7,
-    .run = transpose_run,
-};
-
-const struct reference_operation reference_conv2d_transpose_backward_data = {
-    .name = "conv2d_transpose_backward_data",
-    .inputs = {2, 2},
-    .outputs = {1, 1},
-    .used_inputs = 3,
-    .run = transpose_backward_data_run,
-};
-
-const struct reference_operation reference_conv2d_transpose_backward_weights = {
-    .name = "conv2d_transpose_backward_weights",
-    .inputs = {2, 2},
-    .outputs = {1, 2},
-    .used_inputs = 3,
-    .run = transpose_backward_weights_run,
-};

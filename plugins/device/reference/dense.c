@@ -19,7 +19,7 @@ static struct dense dense_of(const struct ls_tensor_desc *w, const struct ls_ten
 
 // ---- Forward: x, w, [b] -> y ----
 
-static void forward_run(const struct reference_call *call)
+void reference_dense(const struct reference_call *call)
 {
     const struct dense d = dense_of(&call->input_descs[1], call->output_descs);
     const float *x = call->inputs[0], *w = call->inputs[1];
@@ -37,7 +37,7 @@ static void forward_run(const struct reference_call *call)
 
 // ---- Backward to the data: dy, w -> dx ----
 
-static void backward_data_run(const struct reference_call *call)
+void reference_dense_backward_data(const struct reference_call *call)
 {
     const struct dense d = dense_of(&call->input_descs[1], &call->input_descs[0]);
     const float *dy = call->inputs[0], *w = call->inputs[1];
@@ -50,7 +50,7 @@ static void backward_data_run(const struct reference_call *call)
 
 // ---- Backward to the weights: x, dy -> dw, [db] ----
 
-static void backward_weights_run(const struct reference_call *call)
+void reference_dense_backward_weights(const struct reference_call *call)
 {
     const struct dense d = dense_of(&call->output_descs[0], &call->input_descs[1]);
     const float *x = call->inputs[0], *dy = call->inputs[1];
@@ -65,27 +65,3 @@ static void backward_weights_run(const struct reference_call *call)
             for (int64_t n = 0; n < d.n; n++)
                 call->results[1][n] += (double)dy[m * d.n + n];
 }
-
-const struct reference_operation reference_dense = {
-    .name = "dense",
-    .inputs = {2, 3},
-    .outputs = {1, 1},
-    .used_inputs = 7,
-    .run = forward_run,
-};
-
-const struct reference_operation reference_dense_backward_data = {
-    .name = "dense_backward_data",
-    .inputs = {2, 2},
-    .outputs = {1, 1},
-    .used_inputs = 3,
-    .run = backward_data_run,
-};
-
-const struct reference_operation reference_dense_backward_weights = {
-    .name = "dense_backward_weights",
-    .inputs = {2, 2},
-    .outputs = {1, 2},
-    .used_inputs = 3,
-    .run = backward_weights_run,
-};

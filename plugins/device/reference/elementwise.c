@@ -45,7 +45,7 @@ double reference_activation_slope(uint32_t activation, double alpha, double y)
 }
 
 // x -> y
-static void activation_run(const struct reference_call *call)
+void reference_activation(const struct reference_call *call)
 {
     const uint64_t count = ls_tensor_elements(call->output_descs);
     const float *x = call->inputs[0];
@@ -56,7 +56,7 @@ static void activation_run(const struct reference_call *call)
 }
 
 // dy, y -> dx
-static void activation_backward_run(const struct reference_call *call)
+void reference_activation_backward(const struct reference_call *call)
 {
     const uint64_t count = ls_tensor_elements(call->output_descs);
     const float *dy = call->inputs[0], *y = call->inputs[1];
@@ -71,7 +71,7 @@ static void activation_backward_run(const struct reference_call *call)
 // ---- Softmax over the last dimension ----
 
 // x -> y: y_i = exp(x_i) / sum of exp(x_j), with the largest x subtracted first so that none overflows
-static void softmax_run(const struct reference_call *call)
+void reference_softmax(const struct reference_call *call)
 {
     const struct ls_tensor_desc *desc = call->output_descs;
     const int64_t classes = desc->dims[desc->ndims - 1];
@@ -91,7 +91,7 @@ static void softmax_run(const struct reference_call *call)
 }
 
 // dy, y -> dx: dx_i = y_i (dy_i - sum of dy_j y_j)
-static void softmax_backward_run(const struct reference_call *call)
+void reference_softmax_backward(const struct reference_call *call)
 {
     const struct ls_tensor_desc *desc = call->output_descs;
     const int64_t classes = desc->dims[desc->ndims - 1];
@@ -126,7 +126,7 @@ static uint64_t drawn_element(const struct reference_call *call, uint64_t elemen
     return at;
 }
 
-static void dropout_run(const struct reference_call *call)
+void reference_dropout(const struct reference_call *call)
 {
     const struct ls_tensor_desc *desc = call->output_descs;
     const uint64_t examples = (uint64_t)desc->dims[0];
@@ -145,7 +145,7 @@ static void dropout_run(const struct reference_call *call)
 }
 
 // x -> y: x plus normal noise
-static void noise_run(const struct reference_call *call)
+void reference_noise(const struct reference_call *call)
 {
     const struct ls_tensor_desc *desc = call->output_descs;
     const uint64_t examples = (uint64_t)desc->dims[0];
@@ -166,7 +166,7 @@ static void noise_run(const struct reference_call *call)
 // ---- Copies and sums ----
 
 // x -> y, in plain order; there is only one layout, so reshape and convert are the same
-static void copy_run(const struct reference_call *call)
+void reference_copy(const struct reference_call *call)
 {
     const uint64_t count = ls_tensor_elements(call->output_descs);
     for (uint64_t i = 0; i < count; i++)
@@ -174,7 +174,7 @@ static void copy_run(const struct reference_call *call)
 }
 
 // x (bytes) -> y
-static void from_bytes_run(const struct reference_call *call)
+void reference_from_bytes(const struct reference_call *call)
 {
     const uint64_t count = ls_tensor_elements(call->output_descs);
     for (uint64_t i = 0; i < count; i++)
@@ -183,7 +183,7 @@ static void from_bytes_run(const struct reference_call *call)
 }
 
 // a, b -> y
-static void add_run(const struct reference_call *call)
+void reference_add(const struct reference_call *call)
 {
     const uint64_t count = ls_tensor_elements(call->output_descs);
     for (uint64_t i = 0; i < count; i++)
@@ -192,7 +192,7 @@ static void add_run(const struct reference_call *call)
 }
 
 // a, b -> y
-static void maximum_run(const struct reference_call *call)
+void reference_maximum(const struct reference_call *call)
 {
     const uint64_t count = ls_tensor_elements(call->output_descs);
     const float *a = call->inputs[0], *b = call->inputs[1];
@@ -201,106 +201,10 @@ static void maximum_run(const struct reference_call *call)
 }
 
 // dy, a, b -> da, db
-static void maximum_backward_run(const struct reference_call *call)
+void reference_maximum_backward(const struct reference_call *call)
 {
     const uint64_t count = ls_tensor_elements(call->output_descs);
     const float *dy = call->inputs[0], *a = call->inputs[1], *b = call->inputs[2];
     for (uint64_t i = 0; i < count; i++)
         call->results[a[i] >= b[i] ? 0 : 1][i] = (double)dy[i];
 }
-
-const struct reference_operation reference_activation = {
-    .name = "activation",
-    .inputs = {1, 1},
-    .outputs = {1, 1},
-    .used_inputs = 1,
-    .element_wise = true,
-    .run = activation_run,
-};
-
-const struct reference_operation reference_activation_backward = {
-    .name = "activation_backward",
-    .inputs = {2, 2},
-    .outputs = {1, 1},
-    .used_inputs = 3,
-    .element_wise = true,
-    .run = activation_backward_run,
-};
-
-const struct reference_operation reference_softmax = {
-    .name = "softmax",
-    .inputs = {1, 1},
-    .outputs = {1, 1},
-    .used_inputs = 1,
-    .run = softmax_run,
-};
-
-const struct reference_operation reference_softmax_backward = {
-    .name = "softmax_backward",
-    .inputs = {2, 2},
-    .outputs = {1, 1},
-    .used_inputs = 3,
-    .run = softmax_backward_run,
-};
-
-const struct reference_operation reference_dropout = {
-    .name = "dropout",
-    .inputs = {1, 1},
-    .outputs = {1, 1},
-    .used_inputs = 1,
-    .element_wise = true,
-    .run = dropout_run,
-};
-
-const struct reference_operation reference_noise = {
-    .name = "noise",
-    .inputs = {1, 1},
-    .outputs = {1, 1},
-    .used_inputs = 1,
-    .element_wise = true,
-    .run = noise_run,
-};
-
-const struct reference_operation reference_copy = {
-    .name = "copy",
-    .inputs = {1, 1},
-    .outputs = {1, 1},
-    .used_inputs = 1,
-    .element_wise = true,
-    .run = copy_run,
-};
-
-const struct reference_operation reference_add = {
-    .name = "add",
-    .inputs = {2, 2},
-    .outputs = {1, 1},
-    .used_inputs = 3,
-    .element_wise = true,
-    .run = add_run,
-};
-
-const struct reference_operation reference_maximum = {
-    .name = "maximum",
-    .inputs = {2, 2},
-    .outputs = {1, 1},
-    .used_inputs = 3,
-    .element_wise = true,
-    .run = maximum_run,
-};
-
-const struct reference_operation reference_maximum_backward = {
-    .name = "maximum_backward",
-    .inputs = {3, 3},
-    .outputs = {2, 2},
-    .used_inputs = 7,
-    .element_wise = true,
-    .run = maximum_backward_run,
-};
-
-const struct reference_operation reference_from_bytes = {
-    .name = "from_bytes",
-    .inputs = {1, 1},
-    .outputs = {1, 1},
-    .used_inputs = 1,
-    .run = from_bytes_run,
-};

@@ -65,7 +65,7 @@ static double slope_of(const struct ls_op_attributes *a, double x)
 }
 
 // x -> y
-static void function_run(const struct reference_call *call)
+void reference_function(const struct reference_call *call)
 {
     const uint64_t count = ls_tensor_elements(call->output_descs);
     const float *x = call->inputs[0];
@@ -74,28 +74,10 @@ static void function_run(const struct reference_call *call)
 }
 
 // dy, x -> dx
-static void function_backward_run(const struct reference_call *call)
+void reference_function_backward(const struct reference_call *call)
 {
     const uint64_t count = ls_tensor_elements(call->output_descs);
     const float *dy = call->inputs[0], *x = call->inputs[1];
     for (uint64_t i = 0; i < count; i++)
         call->results[0][i] = (double)dy[i] * slope_of(call->attributes, (double)x[i]);
 }
-
-const struct reference_operation reference_function = {
-    .name = "function",
-    .inputs = {1, 1},
-    .outputs = {1, 1},
-    .used_inputs = 1,
-    .element_wise = true,
-    .run = function_run,
-};
-
-const struct reference_operation reference_function_backward = {
-    .name = "function_backward",
-    .inputs = {2, 2},
-    .outputs = {1, 1},
-    .used_inputs = 3,
-    .element_wise = true,
-    .run = function_backward_run,
-};

@@ -17,7 +17,7 @@ static int64_t row_of(const struct reference_call *call, const struct ls_tensor_
 }
 
 // ids, table -> y
-static void forward_run(const struct reference_call *call)
+void reference_gather_rows(const struct reference_call *call)
 {
     const struct ls_tensor_desc *desc = &call->input_descs[1];
     const int64_t count = (int64_t)ls_tensor_elements(&call->input_descs[0]);
@@ -33,7 +33,7 @@ static void forward_run(const struct reference_call *call)
 }
 
 // ids, dy -> dtable
-static void backward_run(const struct reference_call *call)
+void reference_gather_rows_backward(const struct reference_call *call)
 {
     const struct ls_tensor_desc *desc = &call->output_descs[0];
     const int64_t count = (int64_t)ls_tensor_elements(&call->input_descs[0]);
@@ -48,7 +48,7 @@ static void backward_run(const struct reference_call *call)
 }
 
 // x -> y: whether elements, or any of a row, differ from the offset
-static void differs_run(const struct reference_call *call)
+void reference_differs(const struct reference_call *call)
 {
     const uint64_t count = ls_tensor_elements(&call->input_descs[0]);
     const uint64_t width = count / ls_tensor_elements(&call->output_descs[0]);
@@ -62,27 +62,3 @@ static void differs_run(const struct reference_call *call)
             call->results[0][i / width] = 1;
     }
 }
-
-const struct reference_operation reference_differs = {
-    .name = "differs",
-    .inputs = {1, 1},
-    .outputs = {1, 1},
-    .used_inputs = 1,
-    .run = differs_run,
-};
-
-const struct reference_operation reference_gather_rows = {
-    .name = "gather_rows",
-    .inputs = {2, 2},
-    .outputs = {1, 1},
-    .used_inputs = 3,
-    .run = forward_run,
-};
-
-const struct reference_operation reference_gather_rows_backward = {
-    .name = "gather_rows_backward",
-    .inputs = {2, 2},
-    .outputs = {1, 1},
-    .used_inputs = 3,
-    .run = backward_run,
-};

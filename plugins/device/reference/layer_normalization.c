@@ -54,7 +54,7 @@ static void moments(const struct norm *d, const float *x, int64_t outer, int64_t
 
 // ---- Forward: x, [gamma], [beta] -> y, [saved] ----
 
-static void forward_run(const struct reference_call *call)
+void reference_layer_normalization(const struct reference_call *call)
 {
     const struct norm d = norm_of(call, &call->input_descs[0]);
     const bool only_beta = call->attributes->only_beta != 0;
@@ -80,7 +80,7 @@ static void forward_run(const struct reference_call *call)
 
 // ---- Backward: dy, x, saved, [gamma] -> dx, [dgamma], [dbeta] ----
 
-static void backward_run(const struct reference_call *call)
+void reference_layer_normalization_backward(const struct reference_call *call)
 {
     const struct norm d = norm_of(call, &call->input_descs[1]);
     const bool only_beta = call->attributes->only_beta != 0;
@@ -114,19 +114,3 @@ static void backward_run(const struct reference_call *call)
             }
         }
 }
-
-const struct reference_operation reference_layer_normalization = {
-    .name = "layer_normalization",
-    .inputs = {1, 3},
-    .outputs = {1, 2},
-    .used_inputs = 7,
-    .run = forward_run,
-};
-
-const struct reference_operation reference_layer_normalization_backward = {
-    .name = "layer_normalization_backward",
-    .inputs = {3, 4},
-    .outputs = {1, 3},
-    .used_inputs = 0xb, // nothing is saved
-    .run = backward_run,
-};

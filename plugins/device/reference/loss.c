@@ -74,7 +74,7 @@ static bool position_is_right(const float *p, int64_t classes, int32_t label)
 }
 
 // predictions, labels -> sums, saved
-static void cross_entropy_run(const struct reference_call *call)
+void reference_sparse_cross_entropy(const struct reference_call *call)
 {
     const struct cross_entropy e = cross_entropy_of(&call->input_descs[0]);
     const int32_t *labels = call->inputs[1];
@@ -91,7 +91,7 @@ static void cross_entropy_run(const struct reference_call *call)
 }
 
 // predictions, labels, saved -> dpredictions
-static void cross_entropy_backward_run(const struct reference_call *call)
+void reference_sparse_cross_entropy_backward(const struct reference_call *call)
 {
     const struct ls_op_attributes *attributes = call->attributes;
     const struct cross_entropy e = cross_entropy_of(&call->input_descs[0]);
@@ -113,7 +113,7 @@ static void cross_entropy_backward_run(const struct reference_call *call)
 // ---- Mean squared error ----
 
 // predictions, targets -> sums; nothing counts as right
-static void squared_error_run(const struct reference_call *call)
+void reference_mean_squared_error(const struct reference_call *call)
 {
     const float *predictions = call->inputs[0], *targets = call->inputs[1];
     const int64_t count = (int64_t)ls_tensor_elements(&call->input_descs[0]);
@@ -128,7 +128,7 @@ static void squared_error_run(const struct reference_call *call)
 }
 
 // predictions, targets -> dpredictions = 2 (p - t) / elements
-static void squared_error_backward_run(const struct reference_call *call)
+void reference_mean_squared_error_backward(const struct reference_call *call)
 {
     const float *predictions = call->inputs[0], *targets = call->inputs[1];
     const int64_t count = (int64_t)ls_tensor_elements(&call->input_descs[0]);
@@ -138,36 +138,3 @@ static void squared_error_backward_run(const struct reference_call *call)
     for (int64_t i = 0; i < count; i++)
         call->results[0][i] = ((double)predictions[i] - (double)targets[i]) * scale;
 }
-
-const struct reference_operation reference_sparse_cross_entropy = {
-    .name = "sparse_cross_entropy",
-    .inputs = {2, 2},
-    .outputs = {1, 2},
-    .used_inputs = 3,
-    .run = cross_entropy_run,
-};
-
-const struct reference_operation reference_sparse_cross_entropy_backward = {
-    .name = "sparse_cross_entropy_backward",
-    .inputs = {3, 3},
-    .outputs = {1, 1},
-    .used_inputs = 7,
-    .run = cross_entropy_backward_run,
-};
-
-const struct reference_operation reference_mean_squared_error = {
-    .name = "mean_squared_error",
-    .inputs = {2, 2},
-    .outputs = {1, 1},
-    .used_inputs = 3,
-    .run = squared_error_run,
-};
-
-const struct reference_operation reference_mean_squared_error_backward = {
-    .name = "mean_squared_error_backward",
-    .inputs = {2, 2},
-    .outputs = {1, 1},
-    .used_inputs = 3,
-    .element_wise = true,
-    .run = squared_error_backward_run,
-};

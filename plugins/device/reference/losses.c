@@ -270,7 +270,7 @@ static double left_of(const struct reference_call *call)
 }
 
 // predictions, targets, [weights], [moments] -> sums
-static void loss_run(const struct reference_call *call)
+void reference_loss(const struct reference_call *call)
 {
     const struct shape s = shape_of(call);
     const double left = left_of(call);
@@ -287,7 +287,7 @@ static void loss_run(const struct reference_call *call)
 }
 
 // predictions, targets, [weights], [moments] -> dpredictions
-static void loss_backward_run(const struct reference_call *call)
+void reference_loss_backward(const struct reference_call *call)
 {
     const struct shape s = shape_of(call);
     for (int64_t i = 0; i < s.examples * s.positions; i++) {
@@ -303,7 +303,7 @@ static void loss_backward_run(const struct reference_call *call)
 }
 
 // predictions, targets -> y
-static void position_loss_run(const struct reference_call *call)
+void reference_position_loss(const struct reference_call *call)
 {
     const struct shape s = shape_of(call);
     for (int64_t i = 0; i < s.examples * s.positions; i++) {
@@ -313,7 +313,7 @@ static void position_loss_run(const struct reference_call *call)
 }
 
 // predictions, targets, dy -> dpredictions
-static void position_loss_backward_run(const struct reference_call *call)
+void reference_position_loss_backward(const struct reference_call *call)
 {
     const struct shape s = shape_of(call);
     const float *dy = call->inputs[2];
@@ -337,7 +337,7 @@ static double share_at(const struct reference_call *call, int64_t i, int64_t pos
 }
 
 // x, mask, moments -> y
-static void masked_mean_run(const struct reference_call *call)
+void reference_masked_mean(const struct reference_call *call)
 {
     const float *x = call->inputs[0];
     const int64_t count = (int64_t)ls_tensor_elements(&call->input_descs[1]);
@@ -349,7 +349,7 @@ static void masked_mean_run(const struct reference_call *call)
 }
 
 // dy, mask, moments -> dx
-static void masked_mean_backward_run(const struct reference_call *call)
+void reference_masked_mean_backward(const struct reference_call *call)
 {
     const float *dy = call->inputs[0];
     const int64_t count = (int64_t)ls_tensor_elements(&call->input_descs[1]);
@@ -457,7 +457,7 @@ static bool count_classes(const struct ls_op_attributes *a, const struct positio
 }
 
 // predictions, targets, [weights] -> counts
-static void metric_run(const struct reference_call *call)
+void reference_metric(const struct reference_call *call)
 {
     const struct shape s = shape_of(call);
     const struct ls_op_attributes *a = call->attributes;
@@ -478,59 +478,3 @@ static void metric_run(const struct reference_call *call)
             count_element(a, (double)at.p[k], target_of(&at, k), weight, counts);
     }
 }
-
-const struct reference_operation reference_loss = {
-    .name = "loss",
-    .inputs = {2, 4},
-    .outputs = {1, 1},
-    .used_inputs = 15,
-    .run = loss_run,
-};
-
-const struct reference_operation reference_loss_backward = {
-    .name = "loss_backward",
-    .inputs = {2, 4},
-    .outputs = {1, 1},
-    .used_inputs = 15,
-    .run = loss_backward_run,
-};
-
-const struct reference_operation reference_position_loss = {
-    .name = "position_loss",
-    .inputs = {2, 2},
-    .outputs = {1, 1},
-    .used_inputs = 3,
-    .run = position_loss_run,
-};
-
-const struct reference_operation reference_position_loss_backward = {
-    .name = "position_loss_backward",
-    .inputs = {3, 3},
-    .outputs = {1, 1},
-    .used_inputs = 7,
-    .run = position_loss_backward_run,
-};
-
-const struct reference_operation reference_masked_mean = {
-    .name = "masked_mean",
-    .inputs = {3, 3},
-    .outputs = {1, 1},
-    .used_inputs = 7,
-    .run = masked_mean_run,
-};
-
-const struct reference_operation reference_masked_mean_backward = {
-    .name = "masked_mean_backward",
-    .inputs = {3, 3},
-    .outputs = {1, 1},
-    .used_inputs = 7,
-    .run = masked_mean_backward_run,
-};
-
-const struct reference_operation reference_metric = {
-    .name = "metric",
-    .inputs = {2, 3},
-    .outputs = {1, 1},
-    .used_inputs = 7,
-    .run = metric_run,
-};

@@ -52,19 +52,19 @@ static void right_term(const struct reference_call *call, int64_t a, int64_t b, 
     call->results[0][b] += input(call, 0, a) * input(call, 1, y);
 }
 
-static void forward_run(const struct reference_call *call) // a, b -> y
+void reference_matmul(const struct reference_call *call) // a, b -> y
 {
     const struct matmul d = matmul_of(&call->input_descs[0], &call->input_descs[1]);
     each_term(call, &d, forward_term);
 }
 
-static void left_run(const struct reference_call *call) // dy, b -> da
+void reference_matmul_backward_left(const struct reference_call *call) // dy, b -> da
 {
     const struct matmul d = matmul_of(&call->output_descs[0], &call->input_descs[1]);
     each_term(call, &d, left_term);
 }
 
-static void right_run(const struct reference_call *call) // a, dy -> db
+void reference_matmul_backward_right(const struct reference_call *call) // a, dy -> db
 {
     const struct matmul d = matmul_of(&call->input_descs[0], &call->output_descs[0]);
     each_term(call, &d, right_term);
@@ -83,7 +83,7 @@ static struct transposed transposed_of(const struct ls_tensor_desc *x,
     return (struct transposed){(int64_t)ls_tensor_elements(x) / k, k, w->dims[0]};
 }
 
-static void transposed_run(const struct reference_call *call) // x, w -> y
+void reference_dense_transposed(const struct reference_call *call) // x, w -> y
 {
     const struct transposed d = transposed_of(&call->input_descs[0], &call->input_descs[1]);
     for (int64_t m = 0; m < d.m; m++)
@@ -93,7 +93,7 @@ static void transposed_run(const struct reference_call *call) // x, w -> y
                     input(call, 0, m * d.k + k) * input(call, 1, n * d.k + k);
 }
 
-static void transposed_data_run(const struct reference_call *call) // dy, w -> dx
+void reference_dense_transposed_backward_data(const struct reference_call *call) // dy, w -> dx
 {
     const struct transposed d = transposed_of(&call->output_descs[0], &call->input_descs[1]);
     for (int64_t m = 0; m < d.m; m++)
@@ -103,7 +103,7 @@ static void transposed_data_run(const struct reference_call *call) // dy, w -> d
                     input(call, 0, m * d.n + n) * input(call, 1, n * d.k + k);
 }
 
-static void transposed_weights_run(const struct reference_call *call) // x, dy -> dw
+void reference_dense_transposed_backward_weights(const struct reference_call *call) // x, dy -> dw
 {
     const struct transposed d = transposed_of(&call->input_descs[0], &call->output_descs[0]);
     for (int64_t m = 0; m < d.m; m++)
@@ -112,51 +112,3 @@ static void transposed_weights_run(const struct reference_call *call) // x, dy -
                 call->results[0][n * d.k + k] +=
                     input(call, 1, m * d.n + n) * input(call, 0, m * d.k + k);
 }
-
-const struct reference_operation reference_dense_transposed = {
-    .name = "dense_transposed",
-    .inputs = {2, 2},
-    .outputs = {1, 1},
-    .used_inputs = 3,
-    .run = transposed_run,
-};
-
-const struct reference_operation reference_dense_transposed_backward_data = {
-    .name = "dense_transposed_backward_data",
-    .inputs = {2, 2},
-    .outputs = {1, 1},
-    .used_inputs = 3,
-    .run = transposed_data_run,
-};
-
-const struct reference_operation reference_dense_transposed_backward_weights = {
-    .name = "dense_transposed_backward_weights",
-    .inputs = {2, 2},
-    .outputs = {1, 1},
-    .used_inputs = 3,
-    .run = transposed_weights_run,
-};
-
-const struct reference_operation reference_matmul = {
-    .name = "matmul",
-    .inputs = {2, 2},
-    .outputs = {1, 1},
-    .used_inputs = 3,
-    .run = forward_run,
-};
-
-const struct reference_operation reference_matmul_backward_left = {
-    .name = "matmul_backward_left",
-    .inputs = {2, 2},
-    .outputs = {1, 1},
-    .used_inputs = 3,
-    .run = left_run,
-};
-
-const struct reference_operation reference_matmul_backward_right = {
-    .name = "matmul_backward_right",
-    .inputs = {2, 2},
-    .outputs = {1, 1},
-    .used_inputs = 3,
-    .run = right_run,
-};

@@ -30,7 +30,7 @@ static void begin_behind(const struct reference_call *call, const struct ls_tens
 }
 
 // a, b, ... -> y
-static void concatenate_run(const struct reference_call *call)
+void reference_concatenate(const struct reference_call *call)
 {
     int64_t from[LS_MAX_DIMS] = {0};
     for (uint32_t k = 0; k < call->input_count; k++) {
@@ -43,7 +43,7 @@ static void concatenate_run(const struct reference_call *call)
 }
 
 // dy -> da, db, ...
-static void concatenate_backward_run(const struct reference_call *call)
+void reference_concatenate_backward(const struct reference_call *call)
 {
     const float *dy = call->inputs[0];
     int64_t from[LS_MAX_DIMS] = {0};
@@ -64,7 +64,7 @@ static void part_begins(const struct reference_call *call, int64_t *from)
 }
 
 // whole -> part
-static void take_part_run(const struct reference_call *call)
+void reference_take_part(const struct reference_call *call)
 {
     const struct ls_tensor_desc *part = call->output_descs;
     int64_t from[LS_MAX_DIMS];
@@ -76,7 +76,7 @@ static void take_part_run(const struct reference_call *call)
 }
 
 // part -> whole
-static void put_part_run(const struct reference_call *call)
+void reference_put_part(const struct reference_call *call)
 {
     const struct ls_tensor_desc *part = call->input_descs;
     int64_t from[LS_MAX_DIMS];
@@ -106,7 +106,7 @@ static uint64_t element_before(const struct reference_call *call, const struct l
 }
 
 // x -> y
-static void transpose_run(const struct reference_call *call)
+void reference_transpose(const struct reference_call *call)
 {
     const float *x = call->inputs[0];
     for (uint64_t i = 0; i < ls_tensor_elements(call->output_descs); i++)
@@ -114,7 +114,7 @@ static void transpose_run(const struct reference_call *call)
 }
 
 // dy -> dx
-static void transpose_backward_run(const struct reference_call *call)
+void reference_transpose_backward(const struct reference_call *call)
 {
     const float *dy = call->inputs[0];
     for (uint64_t i = 0; i < ls_tensor_elements(call->input_descs); i++)
@@ -164,76 +164,12 @@ static void upsample(const struct reference_call *call, bool forward)
     }
 }
 
-static void upsample2d_run(const struct reference_call *call)
+void reference_upsample2d(const struct reference_call *call)
 {
     upsample(call, true);
 }
 
-static void upsample2d_backward_run(const struct reference_call *call)
+void reference_upsample2d_backward(const struct reference_call *call)
 {
     upsample(call, false);
 }
-
-const struct reference_operation reference_concatenate = {
-    .name = "concatenate",
-    .inputs = {2, LS_CONCATENATE_INPUTS},
-    .outputs = {1, 1},
-    .used_inputs = (1U << LS_CONCATENATE_INPUTS) - 1,
-    .run = concatenate_run,
-};
-
-const struct reference_operation reference_concatenate_backward = {
-    .name = "concatenate_backward",
-    .inputs = {1, 1},
-    .outputs = {2, LS_CONCATENATE_INPUTS},
-    .used_inputs = 1,
-    .run = concatenate_backward_run,
-};
-
-const struct reference_operation reference_take_part = {
-    .name = "slice",
-    .inputs = {1, 1},
-    .outputs = {1, 1},
-    .used_inputs = 1,
-    .run = take_part_run,
-};
-
-const struct reference_operation reference_put_part = {
-    .name = "pad",
-    .inputs = {1, 1},
-    .outputs = {1, 1},
-    .used_inputs = 1,
-    .run = put_part_run,
-};
-
-const struct reference_operation reference_transpose = {
-    .name = "transpose",
-    .inputs = {1, 1},
-    .outputs = {1, 1},
-    .used_inputs = 1,
-    .run = transpose_run,
-};
-
-const struct reference_operation reference_transpose_backward = {
-    .name = "transpose_backward",
-    .inputs = {1, 1},
-    .outputs = {1, 1},
-    .used_inputs = 1,
-    .run = transpose_backward_run,
-};
-
-const struct reference_operation reference_upsample2d = {
-    .name = "upsample2d",
-    .inputs = {1, 1},
-    .outputs = {1, 1},
-    .used_inputs = 1,
-    .run = upsample2d_run,
-};
-
-const struct reference_operation reference_upsample2d_backward = {
-    .name = "upsample2d_backward",
-    .inputs = {1, 1},
-    .outputs = {1, 1},
-    .used_inputs = 1,
-    .run = upsample2d_backward_run,
-};

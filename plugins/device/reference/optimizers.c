@@ -97,7 +97,7 @@ static double step_of(const struct optimizer *o, double g, double *s, uint32_t s
 }
 
 // gradient -> parameter, [states]
-static void update_run(const struct reference_call *call)
+void reference_update(const struct reference_call *call)
 {
     const struct optimizer o = optimizer_of(call);
     const uint64_t count = ls_tensor_elements(&call->input_descs[0]);
@@ -119,7 +119,7 @@ static void update_run(const struct reference_call *call)
 }
 
 // gradient -> direction, parameter, first moment, second moment: LAMB (You et al. 2020)
-static void direction_run(const struct reference_call *call)
+void reference_lamb_direction(const struct reference_call *call)
 {
     const struct optimizer o = optimizer_of(call);
     const uint64_t count = ls_tensor_elements(&call->input_descs[0]);
@@ -141,7 +141,7 @@ static void direction_run(const struct reference_call *call)
 }
 
 // direction, measures (4) -> parameter
-static void lamb_run(const struct reference_call *call)
+void reference_lamb_update(const struct reference_call *call)
 {
     const uint64_t count = ls_tensor_elements(&call->input_descs[0]);
     const double *measures = call->inputs[1];
@@ -158,7 +158,7 @@ static void lamb_run(const struct reference_call *call)
 }
 
 // x, [measures] -> y
-static void clip_run(const struct reference_call *call)
+void reference_clip(const struct reference_call *call)
 {
     const uint64_t count = ls_tensor_elements(&call->input_descs[0]);
     const bool by_norm = call->attributes->function == LS_CLIP_NORM;
@@ -182,7 +182,7 @@ static void clip_run(const struct reference_call *call)
 }
 
 // gradient -> y
-static void unscale_run(const struct reference_call *call)
+void reference_unscale(const struct reference_call *call)
 {
     const uint64_t count = ls_tensor_elements(&call->input_descs[0]);
     const float *gradient = call->inputs[0];
@@ -193,7 +193,7 @@ static void unscale_run(const struct reference_call *call)
 }
 
 // parameter -> average, parameter
-static void ema_run(const struct reference_call *call)
+void reference_ema_update(const struct reference_call *call)
 {
     const uint64_t count = ls_tensor_elements(&call->input_descs[0]);
     const uint64_t update = call->record->update;
@@ -210,59 +210,3 @@ static void ema_run(const struct reference_call *call)
             overwritten[i] = average[i];
     }
 }
-
-const struct reference_operation reference_update = {
-    .name = "update",
-    .inputs = {1, 1},
-    .outputs = {1, 1 + STATES},
-    .used_inputs = 1,
-    .direct = true,
-    .run = update_run,
-};
-
-const struct reference_operation reference_lamb_direction = {
-    .name = "lamb_direction",
-    .inputs = {1, 1},
-    .outputs = {4, 4},
-    .used_inputs = 1,
-    .direct = true,
-    .run = direction_run,
-};
-
-const struct reference_operation reference_lamb_update = {
-    .name = "lamb_update",
-    .inputs = {2, 2},
-    .outputs = {1, 1},
-    .used_inputs = 3,
-    .direct = true,
-    .run = lamb_run,
-};
-
-const struct reference_operation reference_clip = {
-    .name = "clip",
-    .inputs = {1, 2},
-    .outputs = {1, 1},
-    .used_inputs = 3,
-    .element_wise = true,
-    .direct = true,
-    .run = clip_run,
-};
-
-const struct reference_operation reference_unscale = {
-    .name = "unscale",
-    .inputs = {1, 1},
-    .outputs = {1, 1},
-    .used_inputs = 1,
-    .element_wise = true,
-    .direct = true,
-    .run = unscale_run,
-};
-
-const struct reference_operation reference_ema_update = {
-    .name = "ema_update",
-    .inputs = {1, 1},
-    .outputs = {2, 2},
-    .used_inputs = 1,
-    .direct = true,
-    .run = ema_run,
-};

@@ -54,7 +54,7 @@ static uint64_t step_of(const struct ls_tensor_desc *part)
 }
 
 // a, b -> y
-static void pair_run(const struct reference_call *call)
+void reference_pair(const struct reference_call *call)
 {
     const struct ls_tensor_desc *y = call->output_descs, *of = call->input_descs;
     const uint64_t count = ls_tensor_elements(y), row = (uint64_t)y->dims[y->ndims - 1];
@@ -87,12 +87,12 @@ static void pair_backward_run(const struct reference_call *call, bool by_b)
     }
 }
 
-static void pair_backward_first_run(const struct reference_call *call)
+void reference_pair_backward_first(const struct reference_call *call)
 {
     pair_backward_run(call, false);
 }
 
-static void pair_backward_second_run(const struct reference_call *call)
+void reference_pair_backward_second(const struct reference_call *call)
 {
     pair_backward_run(call, true);
 }
@@ -113,7 +113,7 @@ static uint64_t member_of(const struct ls_tensor_desc *x, const struct ls_tensor
 }
 
 // x -> y
-static void reduce_run(const struct reference_call *call)
+void reference_reduce(const struct reference_call *call)
 {
     const struct ls_tensor_desc *x_desc = call->input_descs, *y_desc = call->output_descs;
     const uint64_t results = ls_tensor_elements(y_desc);
@@ -135,7 +135,7 @@ static void reduce_run(const struct reference_call *call)
 }
 
 // dy, x, y -> dx
-static void reduce_backward_run(const struct reference_call *call)
+void reference_reduce_backward(const struct reference_call *call)
 {
     const struct ls_tensor_desc *x_desc = &call->input_descs[1], *y_desc = &call->input_descs[2];
     const uint64_t results = ls_tensor_elements(y_desc);
@@ -158,43 +158,3 @@ static void reduce_backward_run(const struct reference_call *call)
         }
     }
 }
-
-const struct reference_operation reference_pair = {
-    .name = "pair",
-    .inputs = {2, 2},
-    .outputs = {1, 1},
-    .used_inputs = 3,
-    .run = pair_run,
-};
-
-const struct reference_operation reference_pair_backward_first = {
-    .name = "pair_backward_first",
-    .inputs = {3, 3},
-    .outputs = {1, 1},
-    .used_inputs = 7,
-    .run = pair_backward_first_run,
-};
-
-const struct reference_operation reference_pair_backward_second = {
-    .name = "pair_backward_second",
-    .inputs = {3, 3},
-    .outputs = {1, 1},
-    .used_inputs = 7,
-    .run = pair_backward_second_run,
-};
-
-const struct reference_operation reference_reduce = {
-    .name = "reduce",
-    .inputs = {1, 1},
-    .outputs = {1, 1},
-    .used_inputs = 1,
-    .run = reduce_run,
-};
-
-const struct reference_operation reference_reduce_backward = {
-    .name = "reduce_backward",
-    .inputs = {3, 3},
-    .outputs = {1, 1},
-    .used_inputs = 7,
-    .run = reduce_backward_run,
-};

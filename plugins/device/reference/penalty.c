@@ -5,7 +5,7 @@
 #include <math.h>
 
 // x, w -> sums
-static void forward_run(const struct reference_call *call)
+void reference_penalty(const struct reference_call *call)
 {
     const float *w = call->inputs[1];
     const double l1 = (double)call->attributes->l1, l2 = (double)call->attributes->l2;
@@ -17,7 +17,7 @@ static void forward_run(const struct reference_call *call)
 }
 
 // x, w -> dw
-static void backward_run(const struct reference_call *call)
+void reference_penalty_backward(const struct reference_call *call)
 {
     const float *w = call->inputs[1];
     const double l1 = (double)call->attributes->l1, l2 = (double)call->attributes->l2;
@@ -29,19 +29,3 @@ static void backward_run(const struct reference_call *call)
         call->results[0][i] = scale * (l1 * sign + 2 * l2 * (double)w[i]);
     }
 }
-
-const struct reference_operation reference_penalty = {
-    .name = "penalty",
-    .inputs = {2, 2},
-    .outputs = {1, 1},
-    .used_inputs = 2,
-    .run = forward_run,
-};
-
-const struct reference_operation reference_penalty_backward = {
-    .name = "penalty_backward",
-    .inputs = {2, 2},
-    .outputs = {1, 1},
-    .used_inputs = 2,
-    .run = backward_run,
-};

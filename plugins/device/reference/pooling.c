@@ -58,7 +58,7 @@ static int64_t first_largest(const float *x, const struct pool_window *window)
 }
 
 // x -> y, saved: nothing is saved, backward looks for the largest element again.
-static void max_run(const struct reference_call *call)
+void reference_max_pool2d(const struct reference_call *call)
 {
     const int64_t count = (int64_t)ls_tensor_elements(&call->output_descs[0]);
     const float *x = call->inputs[0];
@@ -71,7 +71,7 @@ static void max_run(const struct reference_call *call)
 }
 
 // dy, x, y, saved -> dx
-static void max_backward_run(const struct reference_call *call)
+void reference_max_pool2d_backward(const struct reference_call *call)
 {
     const int64_t count = (int64_t)ls_tensor_elements(&call->input_descs[0]);
     const float *dy = call->inputs[0], *x = call->inputs[1];
@@ -92,7 +92,7 @@ static double elements_of(const struct pool_window *window)
 }
 
 // x -> y
-static void average_run(const struct reference_call *call)
+void reference_average_pool2d(const struct reference_call *call)
 {
     const int64_t count = (int64_t)ls_tensor_elements(&call->output_descs[0]);
     const float *x = call->inputs[0];
@@ -109,7 +109,7 @@ static void average_run(const struct reference_call *call)
 }
 
 // dy -> dx
-static void average_backward_run(const struct reference_call *call)
+void reference_average_pool2d_backward(const struct reference_call *call)
 {
     const int64_t count = (int64_t)ls_tensor_elements(&call->input_descs[0]);
     const float *dy = call->inputs[0];
@@ -123,35 +123,3 @@ static void average_backward_run(const struct reference_call *call)
                     (double)dy[i] / elements_of(&window);
     }
 }
-
-const struct reference_operation reference_max_pool2d = {
-    .name = "max_pool2d",
-    .inputs = {1, 1},
-    .outputs = {1, 2},
-    .used_inputs = 1,
-    .run = max_run,
-};
-
-const struct reference_operation reference_max_pool2d_backward = {
-    .name = "max_pool2d_backward",
-    .inputs = {4, 4},
-    .outputs = {1, 1},
-    .used_inputs = 1 | 2,
-    .run = max_backward_run,
-};
-
-const struct reference_operation reference_average_pool2d = {
-    .name = "average_pool2d",
-    .inputs = {1, 1},
-    .outputs = {1, 1},
-    .used_inputs = 1,
-    .run = average_run,
-};
-
-const struct reference_operation reference_average_pool2d_backward = {
-    .name = "average_pool2d_backward",
-    .inputs = {1, 1},
-    .outputs = {1, 1},
-    .used_inputs = 1,
-    .run = average_backward_run,
-};

@@ -19,7 +19,7 @@ static int64_t alpha_of(const struct ls_tensor_desc *x, const struct ls_tensor_d
 }
 
 // x, alpha -> y
-static void forward_run(const struct reference_call *call)
+void reference_prelu(const struct reference_call *call)
 {
     const struct ls_tensor_desc *desc = &call->input_descs[0];
     const float *x = call->inputs[0], *alpha = call->inputs[1];
@@ -31,7 +31,7 @@ static void forward_run(const struct reference_call *call)
 }
 
 // dy, x, alpha -> dx, dalpha
-static void backward_run(const struct reference_call *call)
+void reference_prelu_backward(const struct reference_call *call)
 {
     const struct ls_tensor_desc *desc = &call->input_descs[1];
     const float *dy = call->inputs[0], *x = call->inputs[1], *alpha = call->inputs[2];
@@ -46,19 +46,3 @@ static void backward_run(const struct reference_call *call)
         }
     }
 }
-
-const struct reference_operation reference_prelu = {
-    .name = "prelu",
-    .inputs = {2, 2},
-    .outputs = {1, 1},
-    .used_inputs = 3,
-    .run = forward_run,
-};
-
-const struct reference_operation reference_prelu_backward = {
-    .name = "prelu_backward",
-    .inputs = {3, 3},
-    .outputs = {2, 2},
-    .used_inputs = 7,
-    .run = backward_run,
-};

@@ -27,7 +27,7 @@ static int64_t gates_of(uint32_t function)
     return function == LS_RECURRENT_SIMPLE ? 1 : function == LS_RECURRENT_LSTM ? 4 : 3;
 }
 
-static uint64_t room(const struct ls_kernel_request *request)
+uint64_t reference_recurrent_room(const struct ls_kernel_request *request)
 {
     const struct ls_tensor_desc *p = &request->arguments[request->op == LS_OP_RECURRENT ? 0 : 1];
     const uint64_t steps = (uint64_t)p->dims[1],
@@ -215,7 +215,7 @@ static void forward_example(const struct sequence *q, int64_t b, double *y)
         }
 }
 
-static void forward_run(const struct reference_call *call)
+void reference_recurrent(const struct reference_call *call)
 {
     const struct sequence q = sequence_of(call, 0);
     for (int64_t b = 0; b < q.batch; b++)
@@ -331,27 +331,9 @@ static void backward_example(const struct reference_call *call, const struct seq
     }
 }
 
-static void backward_run(const struct reference_call *call)
+void reference_recurrent_backward(const struct reference_call *call)
 {
     const struct sequence q = sequence_of(call, 1);
     for (int64_t b = 0; b < q.batch; b++)
         backward_example(call, &q, b);
 }
-
-const struct reference_operation reference_recurrent = {
-    .name = "recurrent",
-    .inputs = {4, 5},
-    .outputs = {1, 2},
-    .used_inputs = 0x1f,
-    .room = room,
-    .run = forward_run,
-};
-
-const struct reference_operation reference_recurrent_backward = {
-    .name = "recurrent_backward",
-    .inputs = {6, 7},
-    .outputs = {4, 4},
-    .used_inputs = 0x5f, // nothing is saved
-    .room = room,
-    .run = backward_run,
-};

@@ -14,122 +14,131 @@ struct ls_device {
 
 #define REFERENCE_MAX_ARGUMENTS 16 // of the operations that it knows
 
-struct ls_kernel {
-    const struct reference_operation *operation;
-    struct ls_kernel_request request;
-    struct ls_tensor_desc arguments[REFERENCE_MAX_ARGUMENTS]; // of the request
+static const struct operation {
+    reference_run *run; // NULL: there is no such operation
+    uint32_t used_inputs; // bit i: reads input i
+    bool element_wise; // result i depends on element i of the inputs alone
+    bool direct; // reads and writes its outputs itself; the results are not used
+    uint64_t (*room)(const struct ls_kernel_request *request); // doubles; NULL: it needs none
+} operations[] = {
+    [LS_OP_CONV2D] = {reference_conv2d, 7},
+    [LS_OP_CONV2D_BACKWARD_DATA] = {reference_conv2d_backward_data, 3},
+    [LS_OP_CONV2D_BACKWARD_WEIGHTS] = {reference_conv2d_backward_weights, 3},
+    [LS_OP_DENSE] = {reference_dense, 7},
+    [LS_OP_DENSE_BACKWARD_DATA] = {reference_dense_backward_data, 3},
+    [LS_OP_DENSE_BACKWARD_WEIGHTS] = {reference_dense_backward_weights, 3},
+    [LS_OP_MAX_POOL2D] = {reference_max_pool2d, 1},
+    [LS_OP_MAX_POOL2D_BACKWARD] = {reference_max_pool2d_backward, 3},
+    [LS_OP_AVERAGE_POOL2D] = {reference_average_pool2d, 1},
+    [LS_OP_AVERAGE_POOL2D_BACKWARD] = {reference_average_pool2d_backward, 1},
+    [LS_OP_ACTIVATION] = {reference_activation, 1, .element_wise = true},
+    [LS_OP_ACTIVATION_BACKWARD] = {reference_activation_backward, 3, .element_wise = true},
+    [LS_OP_SOFTMAX] = {reference_softmax, 1},
+    [LS_OP_SOFTMAX_BACKWARD] = {reference_softmax_backward, 3},
+    [LS_OP_DROPOUT] = {reference_dropout, 1, .element_wise = true},
+    [LS_OP_RESHAPE] = {reference_copy, 1, .element_wise = true},
+    [LS_OP_ADD] = {reference_add, 3, .element_wise = true},
+    [LS_OP_CONVERT] = {reference_copy, 1, .element_wise = true},
+    [LS_OP_SPARSE_CROSS_ENTROPY] = {reference_sparse_cross_entropy, 3},
+    [LS_OP_SPARSE_CROSS_ENTROPY_BACKWARD] = {reference_sparse_cross_entropy_backward, 7},
+    [LS_OP_MEAN_SQUARED_ERROR] = {reference_mean_squared_error, 3},
+    [LS_OP_MEAN_SQUARED_ERROR_BACKWARD] = {reference_mean_squared_error_backward, 3,
+                                           .element_wise = true},
+    [LS_OP_SGD_UPDATE] = {reference_sgd_update, 1, .direct = true},
+    [LS_OP_ADAM_UPDATE] = {reference_adam_update, 1, .direct = true},
+    [LS_OP_MEASURE] = {reference_measure, 1, .direct = true},
+    [LS_OP_FROM_BYTES] = {reference_from_bytes, 1},
+    [LS_OP_GUARD] = {reference_guard, 1, .direct = true},
+    [LS_OP_BATCH_NORMALIZATION] = {reference_batch_normalization, 0xf},
+    [LS_OP_BATCH_NORMALIZATION_BACKWARD] = {reference_batch_normalization_backward, 0x1f},
+    [LS_OP_BATCH_NORMALIZATION_INFERENCE] = {reference_batch_normalization_inference, 0x3f},
+    [LS_OP_MAXIMUM] = {reference_maximum, 3, .element_wise = true},
+    [LS_OP_MAXIMUM_BACKWARD] = {reference_maximum_backward, 7, .element_wise = true},
+    [LS_OP_BATCH_STATISTICS] = {reference_batch_statistics, 3},
+    [LS_OP_AVERAGE_UPDATE] = {reference_average_update, 1, .direct = true},
+    [LS_OP_BATCH_NORMALIZATION_INFERENCE_BACKWARD_DATA] =
+        {reference_batch_normalization_inference_backward_data, 7},
+    [LS_OP_BATCH_NORMALIZATION_INFERENCE_BACKWARD_WEIGHTS] =
+        {reference_batch_normalization_inference_backward_weights, 0xf},
+    [LS_OP_LAYER_NORMALIZATION] = {reference_layer_normalization, 7},
+    [LS_OP_LAYER_NORMALIZATION_BACKWARD] = {reference_layer_normalization_backward,
+                                            0xb}, // nothing is saved
+    [LS_OP_GATHER_ROWS] = {reference_gather_rows, 3},
+    [LS_OP_GATHER_ROWS_BACKWARD] = {reference_gather_rows_backward, 3},
+    [LS_OP_ATTENTION] = {reference_attention, 7},
+    [LS_OP_ATTENTION_BACKWARD] = {reference_attention_backward, 0xf}, // nothing is saved
+    [LS_OP_MATMUL] = {reference_matmul, 3},
+    [LS_OP_MATMUL_BACKWARD_LEFT] = {reference_matmul_backward_left, 3},
+    [LS_OP_MATMUL_BACKWARD_RIGHT] = {reference_matmul_backward_right, 3},
+    [LS_OP_CONV2D_TRANSPOSE] = {reference_conv2d_transpose, 7},
+    [LS_OP_CONV2D_TRANSPOSE_BACKWARD_DATA] = {reference_conv2d_transpose_backward_data, 3},
+    [LS_OP_CONV2D_TRANSPOSE_BACKWARD_WEIGHTS] = {reference_conv2d_transpose_backward_weights, 3},
+    [LS_OP_PRELU] = {reference_prelu, 3},
+    [LS_OP_PRELU_BACKWARD] = {reference_prelu_backward, 7},
+    [LS_OP_PENALTY] = {reference_penalty, 2},
+    [LS_OP_PENALTY_BACKWARD] = {reference_penalty_backward, 2},
+    [LS_OP_FUNCTION] = {reference_function, 1, .element_wise = true},
+    [LS_OP_FUNCTION_BACKWARD] = {reference_function_backward, 3, .element_wise = true},
+    [LS_OP_PAIR] = {reference_pair, 3},
+    [LS_OP_PAIR_BACKWARD_FIRST] = {reference_pair_backward_first, 7},
+    [LS_OP_PAIR_BACKWARD_SECOND] = {reference_pair_backward_second, 7},
+    [LS_OP_REDUCE] = {reference_reduce, 1},
+    [LS_OP_REDUCE_BACKWARD] = {reference_reduce_backward, 7},
+    [LS_OP_CONCATENATE] = {reference_concatenate, (1U << LS_CONCATENATE_INPUTS) - 1},
+    [LS_OP_CONCATENATE_BACKWARD] = {reference_concatenate_backward, 1},
+    [LS_OP_SLICE] = {reference_take_part, 1},
+    [LS_OP_SLICE_BACKWARD] = {reference_put_part, 1},
+    [LS_OP_PAD] = {reference_put_part, 1},
+    [LS_OP_PAD_BACKWARD] = {reference_take_part, 1},
+    [LS_OP_TRANSPOSE] = {reference_transpose, 1},
+    [LS_OP_TRANSPOSE_BACKWARD] = {reference_transpose_backward, 1},
+    [LS_OP_UPSAMPLE2D] = {reference_upsample2d, 1},
+    [LS_OP_UPSAMPLE2D_BACKWARD] = {reference_upsample2d_backward, 1},
+    [LS_OP_NOISE] = {reference_noise, 1, .element_wise = true},
+    [LS_OP_BATCH_MOMENTS] = {reference_batch_moments, 1},
+    [LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED] = {reference_synchronized_normalization, 0x1f},
+    [LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED_BACKWARD_SUMS] =
+        {reference_synchronized_normalization_backward_sums, 0xf},
+    [LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED_BACKWARD_DATA] =
+        {reference_synchronized_normalization_backward_data, 0x3f},
+    [LS_OP_LOSS] = {reference_loss, 15},
+    [LS_OP_LOSS_BACKWARD] = {reference_loss_backward, 15},
+    [LS_OP_METRIC] = {reference_metric, 7},
+    [LS_OP_MASKED_MEAN] = {reference_masked_mean, 7},
+    [LS_OP_MASKED_MEAN_BACKWARD] = {reference_masked_mean_backward, 7},
+    [LS_OP_POSITION_LOSS] = {reference_position_loss, 3},
+    [LS_OP_POSITION_LOSS_BACKWARD] = {reference_position_loss_backward, 7},
+    [LS_OP_UPDATE] = {reference_update, 1, .direct = true},
+    [LS_OP_CLIP] = {reference_clip, 3, .element_wise = true, .direct = true},
+    [LS_OP_LAMB_DIRECTION] = {reference_lamb_direction, 1, .direct = true},
+    [LS_OP_LAMB_UPDATE] = {reference_lamb_update, 3, .direct = true},
+    [LS_OP_EMA_UPDATE] = {reference_ema_update, 1, .direct = true},
+    [LS_OP_UNSCALE] = {reference_unscale, 1, .element_wise = true, .direct = true},
+    [LS_OP_RECURRENT] = {reference_recurrent, 0x1f, .room = reference_recurrent_room},
+    [LS_OP_RECURRENT_BACKWARD] = {reference_recurrent_backward, 0x5f,
+                                  .room = reference_recurrent_room}, // nothing is saved
+    [LS_OP_DIFFERS] = {reference_differs, 1},
+    [LS_OP_BUCKET] = {reference_bucket, 3},
+    [LS_OP_LOOKUP] = {reference_lookup, 3},
+    [LS_OP_ENCODE] = {reference_encode, 1},
+    [LS_OP_DENSE_TRANSPOSED] = {reference_dense_transposed, 3},
+    [LS_OP_DENSE_TRANSPOSED_BACKWARD_DATA] = {reference_dense_transposed_backward_data, 3},
+    [LS_OP_DENSE_TRANSPOSED_BACKWARD_WEIGHTS] = {reference_dense_transposed_backward_weights, 3},
+    [LS_OP_RESIZE2D] = {reference_resize2d, 1},
+    [LS_OP_RESIZE2D_BACKWARD] = {reference_resize2d_backward, 1},
+    [LS_OP_DRAW] = {reference_draw, 0},
+    [LS_OP_RESAMPLE] = {reference_resample, 3},
+    [LS_OP_RESAMPLE_BACKWARD] = {reference_resample_backward, 3},
+    [LS_OP_RECOLOUR] = {reference_recolour, 3},
+    [LS_OP_RECOLOUR_BACKWARD] = {reference_recolour_backward, 7},
+    [LS_OP_ERASE] = {reference_erase, 3},
+    [LS_OP_ERASE_BACKWARD] = {reference_erase_backward, 3},
 };
 
-static const struct reference_operation *const operations[] = {
-    [LS_OP_CONV2D] = &reference_conv2d,
-    [LS_OP_CONV2D_BACKWARD_DATA] = &reference_conv2d_backward_data,
-    [LS_OP_CONV2D_BACKWARD_WEIGHTS] = &reference_conv2d_backward_weights,
-    [LS_OP_DENSE] = &reference_dense,
-    [LS_OP_DENSE_BACKWARD_DATA] = &reference_dense_backward_data,
-    [LS_OP_DENSE_BACKWARD_WEIGHTS] = &reference_dense_backward_weights,
-    [LS_OP_MAX_POOL2D] = &reference_max_pool2d,
-    [LS_OP_MAX_POOL2D_BACKWARD] = &reference_max_pool2d_backward,
-    [LS_OP_AVERAGE_POOL2D] = &reference_average_pool2d,
-    [LS_OP_AVERAGE_POOL2D_BACKWARD] = &reference_average_pool2d_backward,
-    [LS_OP_ACTIVATION] = &reference_activation,
-    [LS_OP_ACTIVATION_BACKWARD] = &reference_activation_backward,
-    [LS_OP_SOFTMAX] = &reference_softmax,
-    [LS_OP_SOFTMAX_BACKWARD] = &reference_softmax_backward,
-    [LS_OP_DROPOUT] = &reference_dropout,
-    [LS_OP_RESHAPE] = &reference_copy,
-    [LS_OP_ADD] = &reference_add,
-    [LS_OP_CONVERT] = &reference_copy,
-    [LS_OP_SPARSE_CROSS_ENTROPY] = &reference_sparse_cross_entropy,
-    [LS_OP_SPARSE_CROSS_ENTROPY_BACKWARD] = &reference_sparse_cross_entropy_backward,
-    [LS_OP_MEAN_SQUARED_ERROR] = &reference_mean_squared_error,
-    [LS_OP_MEAN_SQUARED_ERROR_BACKWARD] = &reference_mean_squared_error_backward,
-    [LS_OP_SGD_UPDATE] = &reference_sgd_update,
-    [LS_OP_ADAM_UPDATE] = &reference_adam_update,
-    [LS_OP_MEASURE] = &reference_measure,
-    [LS_OP_FROM_BYTES] = &reference_from_bytes,
-    [LS_OP_GUARD] = &reference_guard,
-    [LS_OP_BATCH_NORMALIZATION] = &reference_batch_normalization,
-    [LS_OP_BATCH_NORMALIZATION_BACKWARD] = &reference_batch_normalization_backward,
-    [LS_OP_BATCH_NORMALIZATION_INFERENCE] = &reference_batch_normalization_inference,
-    [LS_OP_MAXIMUM] = &reference_maximum,
-    [LS_OP_MAXIMUM_BACKWARD] = &reference_maximum_backward,
-    [LS_OP_BATCH_STATISTICS] = &reference_batch_statistics,
-    [LS_OP_AVERAGE_UPDATE] = &reference_average_update,
-    [LS_OP_BATCH_NORMALIZATION_INFERENCE_BACKWARD_DATA] =
-        &reference_batch_normalization_inference_backward_data,
-    [LS_OP_BATCH_NORMALIZATION_INFERENCE_BACKWARD_WEIGHTS] =
-        &reference_batch_normalization_inference_backward_weights,
-    [LS_OP_LAYER_NORMALIZATION] = &reference_layer_normalization,
-    [LS_OP_LAYER_NORMALIZATION_BACKWARD] = &reference_layer_normalization_backward,
-    [LS_OP_GATHER_ROWS] = &reference_gather_rows,
-    [LS_OP_GATHER_ROWS_BACKWARD] = &reference_gather_rows_backward,
-    [LS_OP_ATTENTION] = &reference_attention,
-    [LS_OP_ATTENTION_BACKWARD] = &reference_attention_backward,
-    [LS_OP_MATMUL] = &reference_matmul,
-    [LS_OP_MATMUL_BACKWARD_LEFT] = &reference_matmul_backward_left,
-    [LS_OP_MATMUL_BACKWARD_RIGHT] = &reference_matmul_backward_right,
-    [LS_OP_CONV2D_TRANSPOSE] = &reference_conv2d_transpose,
-    [LS_OP_CONV2D_TRANSPOSE_BACKWARD_DATA] = &reference_conv2d_transpose_backward_data,
-    [LS_OP_CONV2D_TRANSPOSE_BACKWARD_WEIGHTS] = &reference_conv2d_transpose_backward_weights,
-    [LS_OP_PRELU] = &reference_prelu,
-    [LS_OP_PRELU_BACKWARD] = &reference_prelu_backward,
-    [LS_OP_PENALTY] = &reference_penalty,
-    [LS_OP_PENALTY_BACKWARD] = &reference_penalty_backward,
-    [LS_OP_FUNCTION] = &reference_function,
-    [LS_OP_FUNCTION_BACKWARD] = &reference_function_backward,
-    [LS_OP_PAIR] = &reference_pair,
-    [LS_OP_PAIR_BACKWARD_FIRST] = &reference_pair_backward_first,
-    [LS_OP_PAIR_BACKWARD_SECOND] = &reference_pair_backward_second,
-    [LS_OP_REDUCE] = &reference_reduce,
-    [LS_OP_REDUCE_BACKWARD] = &reference_reduce_backward,
-    [LS_OP_CONCATENATE] = &reference_concatenate,
-    [LS_OP_CONCATENATE_BACKWARD] = &reference_concatenate_backward,
-    [LS_OP_SLICE] = &reference_take_part,
-    [LS_OP_SLICE_BACKWARD] = &reference_put_part,
-    [LS_OP_PAD] = &reference_put_part,
-    [LS_OP_PAD_BACKWARD] = &reference_take_part,
-    [LS_OP_TRANSPOSE] = &reference_transpose,
-    [LS_OP_TRANSPOSE_BACKWARD] = &reference_transpose_backward,
-    [LS_OP_UPSAMPLE2D] = &reference_upsample2d,
-    [LS_OP_UPSAMPLE2D_BACKWARD] = &reference_upsample2d_backward,
-    [LS_OP_NOISE] = &reference_noise,
-    [LS_OP_BATCH_MOMENTS] = &reference_batch_moments,
-    [LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED] = &reference_synchronized_normalization,
-    [LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED_BACKWARD_SUMS] =
-        &reference_synchronized_normalization_backward_sums,
-    [LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED_BACKWARD_DATA] =
-        &reference_synchronized_normalization_backward_data,
-    [LS_OP_LOSS] = &reference_loss,
-    [LS_OP_LOSS_BACKWARD] = &reference_loss_backward,
-    [LS_OP_METRIC] = &reference_metric,
-    [LS_OP_MASKED_MEAN] = &reference_masked_mean,
-    [LS_OP_MASKED_MEAN_BACKWARD] = &reference_masked_mean_backward,
-    [LS_OP_POSITION_LOSS] = &reference_position_loss,
-    [LS_OP_POSITION_LOSS_BACKWARD] = &reference_position_loss_backward,
-    [LS_OP_UPDATE] = &reference_update,
-    [LS_OP_CLIP] = &reference_clip,
-    [LS_OP_LAMB_DIRECTION] = &reference_lamb_direction,
-    [LS_OP_LAMB_UPDATE] = &reference_lamb_update,
-    [LS_OP_EMA_UPDATE] = &reference_ema_update,
-    [LS_OP_UNSCALE] = &reference_unscale,
-    [LS_OP_RECURRENT] = &reference_recurrent,
-    [LS_OP_RECURRENT_BACKWARD] = &reference_recurrent_backward,
-    [LS_OP_DIFFERS] = &reference_differs,
-    [LS_OP_BUCKET] = &reference_bucket,
-    [LS_OP_LOOKUP] = &reference_lookup,
-    [LS_OP_ENCODE] = &reference_encode,
-    [LS_OP_DENSE_TRANSPOSED] = &reference_dense_transposed,
-    [LS_OP_DENSE_TRANSPOSED_BACKWARD_DATA] = &reference_dense_transposed_backward_data,
-    [LS_OP_DENSE_TRANSPOSED_BACKWARD_WEIGHTS] = &reference_dense_transposed_backward_weights,
-    [LS_OP_RESIZE2D] = &reference_resize2d,
-    [LS_OP_RESIZE2D_BACKWARD] = &reference_resize2d_backward,
-    [LS_OP_DRAW] = &reference_draw,
-    [LS_OP_RESAMPLE] = &reference_resample,
-    [LS_OP_RESAMPLE_BACKWARD] = &reference_resample_backward,
-    [LS_OP_RECOLOUR] = &reference_recolour,
-    [LS_OP_RECOLOUR_BACKWARD] = &reference_recolour_backward,
-    [LS_OP_ERASE] = &reference_erase,
-    [LS_OP_ERASE_BACKWARD] = &reference_erase_backward,
+struct ls_kernel {
+    const struct operation *operation;
+    struct ls_kernel_request request;
+    struct ls_tensor_desc arguments[REFERENCE_MAX_ARGUMENTS]; // of the request
 };
 
 // ---- The device and its memory ----
@@ -227,7 +236,7 @@ static struct ls_layout plain_layout(const struct ls_kernel_request *request,
 
 // Results in double precision and room, then inputs that are halves as float32.
 static uint64_t results_bytes(const struct ls_kernel_request *request,
-                              const struct reference_operation *operation)
+                              const struct operation *operation)
 {
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < request->output_count && !operation->direct; i++) {
@@ -240,7 +249,7 @@ static uint64_t results_bytes(const struct ls_kernel_request *request,
 }
 
 static uint64_t scratch_bytes(const struct ls_kernel_request *request,
-                              const struct reference_operation *operation)
+                              const struct operation *operation)
 {
     uint64_t bytes = results_bytes(request, operation);
     for (uint32_t i = 0; i < request->input_count; i++)
@@ -250,8 +259,8 @@ static uint64_t scratch_bytes(const struct ls_kernel_request *request,
 }
 
 // Inputs that lie as output 0 does, of which result i needs element i alone.
-static uint32_t places(const struct ls_kernel_request *request,
-                       const struct reference_operation *operation, uint32_t used)
+static uint32_t places(const struct ls_kernel_request *request, const struct operation *operation,
+                       uint32_t used)
 {
     uint32_t in_place = operation->element_wise && !(request->accumulate & 1) ? used : 0;
     for (uint32_t i = 0; i < request->input_count; i++)
@@ -260,8 +269,8 @@ static uint32_t places(const struct ls_kernel_request *request,
     return in_place;
 }
 
-static void fill_answer(const struct ls_kernel_request *request,
-                        const struct reference_operation *operation, struct ls_kernel_answer *out)
+static void fill_answer(const struct ls_kernel_request *request, const struct operation *operation,
+                        struct ls_kernel_answer *out)
 {
     const uint32_t own = (1u << own_input_count(request)) - 1,
                    all = (1u << request->input_count) - 1;
@@ -284,19 +293,20 @@ static int32_t device_prepare(struct ls_device *device, const struct ls_kernel_r
 {
     const struct ls_host *host = device->host;
     const size_t known = sizeof(operations) / sizeof(operations[0]);
-    if (request->op >= known || !operations[request->op])
+    if (request->op >= known || !operations[request->op].run)
         return ls_host_fail(host, LS_UNSUPPORTED, "reference: there is no operation %u",
                             request->op);
     for (uint32_t i = 0; i < request->input_count + request->output_count; i++)
         if (request->arguments[i].layout.kind == LS_LAYOUT_OWN)
             return ls_host_fail(host, LS_UNSUPPORTED,
-                                "reference: %s, argument %u: only the plain layout is known",
-                                operations[request->op]->name, i);
+                                "reference: operation %u, argument %u: only the plain layout is "
+                                "known",
+                                request->op, i);
 
     struct ls_kernel *kernel = host->allocate(host, sizeof(*kernel), _Alignof(struct ls_kernel));
     if (!kernel)
         return ls_host_fail(host, LS_OUT_OF_MEMORY, "reference: no memory for a kernel");
-    kernel->operation = operations[request->op];
+    kernel->operation = &operations[request->op];
     kernel->request = *request;
     kernel->request.forward = NULL;
     kernel->request.arguments = kernel->arguments;

@@ -6,7 +6,7 @@
 
 // gradient -> parameter, [velocity]. As keras.optimizers.SGD: v = m v - lr g; w += v, or with Nesterov
 // w += m v - lr g; without momentum w -= lr g.
-static void sgd_run(const struct reference_call *call)
+void reference_sgd_update(const struct reference_call *call)
 {
     const struct ls_op_attributes *a = call->attributes;
     const uint64_t count = ls_tensor_elements(&call->input_descs[0]);
@@ -31,7 +31,7 @@ static void sgd_run(const struct reference_call *call)
 
 // gradient -> parameter, first moment, second moment. As keras.optimizers.Adam, whose epsilon is added
 // outside of the bias correction (Kingma and Ba 2014, section 2, last paragraph).
-static void adam_run(const struct reference_call *call)
+void reference_adam_update(const struct reference_call *call)
 {
     const struct ls_op_attributes *a = call->attributes;
     const uint64_t count = ls_tensor_elements(&call->input_descs[0]);
@@ -55,7 +55,7 @@ static void adam_run(const struct reference_call *call)
 }
 
 // gradient -> parameter: w = m w + (1 - m) g
-static void average_run(const struct reference_call *call)
+void reference_average_update(const struct reference_call *call)
 {
     const uint64_t count = ls_tensor_elements(&call->input_descs[0]);
     const double momentum = (double)call->attributes->momentum;
@@ -70,7 +70,7 @@ static void average_run(const struct reference_call *call)
 }
 
 // values -> F64 x 2: sum of squares of the finite elements, number of the others
-static void measure_run(const struct reference_call *call)
+void reference_measure(const struct reference_call *call)
 {
     const uint64_t count = ls_tensor_elements(&call->input_descs[0]);
     const float *values = call->inputs[0];
@@ -88,7 +88,7 @@ static void measure_run(const struct reference_call *call)
 }
 
 // values -> flag, skip: 1 where a value is not finite or flag was 1, else as they were
-static void guard_run(const struct reference_call *call)
+void reference_guard(const struct reference_call *call)
 {
     const uint64_t count = ls_tensor_elements(&call->input_descs[0]);
     const float *values = call->inputs[0];
@@ -98,48 +98,3 @@ static void guard_run(const struct reference_call *call)
     if (*(const int32_t *)call->outputs[0])
         *(int32_t *)call->outputs[1] = 1;
 }
-
-const struct reference_operation reference_sgd_update = {
-    .name = "sgd_update",
-    .inputs = {1, 1},
-    .outputs = {1, 2},
-    .used_inputs = 1,
-    .direct = true,
-    .run = sgd_run,
-};
-
-const struct reference_operation reference_adam_update = {
-    .name = "adam_update",
-    .inputs = {1, 1},
-    .outputs = {3, 3},
-    .used_inputs = 1,
-    .direct = true,
-    .run = adam_run,
-};
-
-const struct reference_operation reference_average_update = {
-    .name = "average_update",
-    .inputs = {1, 1},
-    .outputs = {1, 1},
-    .used_inputs = 1,
-    .direct = true,
-    .run = average_run,
-};
-
-const struct reference_operation reference_measure = {
-    .name = "measure",
-    .inputs = {1, 1},
-    .outputs = {1, 1},
-    .used_inputs = 1,
-    .direct = true,
-    .run = measure_run,
-};
-
-const struct reference_operation reference_guard = {
-    .name = "guard",
-    .inputs = {1, 1},
-    .outputs = {2, 2},
-    .used_inputs = 1,
-    .direct = true,
-    .run = guard_run,
-};
