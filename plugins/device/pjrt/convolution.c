@@ -167,18 +167,18 @@ static struct hlo_value bias_gradient(struct pjrt_call *call, struct hlo_value d
 
 // ---- Convolution ----
 
-static void emit_forward(struct pjrt_call *call)
+void pjrt_conv2d(struct pjrt_call *call)
 {
     call->outputs[0] = with_bias(
         call, forward(call, call->inputs[0], call->inputs[1], pjrt_output_shape(call, 0)));
 }
 
-static void emit_data(struct pjrt_call *call)
+void pjrt_conv2d_backward_data(struct pjrt_call *call)
 {
     call->outputs[0] = to_data(call, call->inputs[0], call->inputs[1], pjrt_output_shape(call, 0));
 }
 
-static void emit_weights(struct pjrt_call *call)
+void pjrt_conv2d_backward_weights(struct pjrt_call *call)
 {
     call->outputs[0] =
         to_weights(call, call->inputs[0], call->inputs[1], pjrt_output_shape(call, 0));
@@ -188,57 +188,21 @@ static void emit_weights(struct pjrt_call *call)
 
 // ---- Transposed: x and y change places ----
 
-static void emit_transposed(struct pjrt_call *call)
+void pjrt_conv2d_transpose(struct pjrt_call *call)
 {
     call->outputs[0] = with_bias(
         call, to_data(call, call->inputs[0], call->inputs[1], pjrt_output_shape(call, 0)));
 }
 
-static void emit_transposed_data(struct pjrt_call *call)
+void pjrt_conv2d_transpose_backward_data(struct pjrt_call *call)
 {
     call->outputs[0] = forward(call, call->inputs[0], call->inputs[1], pjrt_output_shape(call, 0));
 }
 
-static void emit_transposed_weights(struct pjrt_call *call)
+void pjrt_conv2d_transpose_backward_weights(struct pjrt_call *call)
 {
     call->outputs[0] =
         to_weights(call, call->inputs[1], call->inputs[0], pjrt_output_shape(call, 0));
     if (call->output_count == 2)
         call->outputs[1] = bias_gradient(call, call->inputs[1]);
 }
-
-const struct pjrt_operation pjrt_conv2d = {
-    .name = "conv2d",
-    .used_inputs = 7,
-    .emit = emit_forward,
-};
-
-const struct pjrt_operation pjrt_conv2d_backward_data = {
-    .name = "conv2d_backward_data",
-    .used_inputs = 3,
-    .emit = emit_data,
-};
-
-const struct pjrt_operation pjrt_conv2d_backward_weights = {
-    .name = "conv2d_backward_weights",
-    .used_inputs = 3,
-    .emit = emit_weights,
-};
-
-const struct pjrt_operation pjrt_conv2d_transpose = {
-    .name = "conv2d_transpose",
-    .used_inputs = 7,
-    .emit = emit_transposed,
-};
-
-const struct pjrt_operation pjrt_conv2d_transpose_backward_data = {
-    .name = "conv2d_transpose_backward_data",
-    .used_inputs = 3,
-    .emit = emit_transposed_data,
-};
-
-const struct pjrt_operation pjrt_conv2d_transpose_backward_weights = {
-    .name = "conv2d_transpose_backward_weights",
-    .used_inputs = 3,
-    .emit = emit_transposed_weights,
-};

@@ -120,13 +120,13 @@ const char *pjrt_activation_refusal(const struct ls_kernel_request *request)
                                                                 : "an activation it does not know";
 }
 
-static void emit_activation(struct pjrt_call *call)
+void pjrt_activation(struct pjrt_call *call)
 {
     call->outputs[0] = pjrt_activate(call->h, call->attributes->activation,
                                      (double)call->attributes->activation_alpha, call->inputs[0]);
 }
 
-static void emit_activation_backward(struct pjrt_call *call)
+void pjrt_activation_backward(struct pjrt_call *call)
 {
     call->outputs[0] = hlo_multiply(
         call->h, call->inputs[0],
@@ -263,17 +263,17 @@ static struct hlo_value slope_of(struct hlo *h, const struct ls_op_attributes *a
     }
 }
 
-static const char *function_refusal(const struct ls_kernel_request *request)
+const char *pjrt_function_refusal(const struct ls_kernel_request *request)
 {
     return request->attributes.function < LS_FUNCTION_COUNT ? NULL : "a function it does not know";
 }
 
-static void emit_function(struct pjrt_call *call)
+void pjrt_function(struct pjrt_call *call)
 {
     call->outputs[0] = function_of(call->h, call->attributes, call->inputs[0]);
 }
 
-static void emit_function_backward(struct pjrt_call *call)
+void pjrt_function_backward(struct pjrt_call *call)
 {
     call->outputs[0] = hlo_multiply(call->h, call->inputs[0],
                                     slope_of(call->h, call->attributes, call->inputs[1]));
@@ -281,12 +281,12 @@ static void emit_function_backward(struct pjrt_call *call)
 
 // ---- Softmax ----
 
-static void emit_softmax(struct pjrt_call *call)
+void pjrt_softmax_forward(struct pjrt_call *call)
 {
     call->outputs[0] = pjrt_softmax(call->h, call->inputs[0]);
 }
 
-static void emit_softmax_backward(struct pjrt_call *call)
+void pjrt_softmax_backward(struct pjrt_call *call)
 {
     struct hlo *h = call->h;
     const struct hlo_value dy = call->inputs[0], y = call->inputs[1];
@@ -296,12 +296,12 @@ static void emit_softmax_backward(struct pjrt_call *call)
 
 // ---- Copies, sums, larger ones ----
 
-static void emit_identity(struct pjrt_call *call)
+void pjrt_identity(struct pjrt_call *call)
 {
     call->outputs[0] = call->inputs[0]; // in plain order
 }
 
-static void emit_from_bytes(struct pjrt_call *call)
+void pjrt_from_bytes(struct pjrt_call *call)
 {
     // In float64: XLA divides by a constant by multiplying with its inverse, which rounds twice.
     const struct hlo_value x = hlo_convert(call->h, call->inputs[0], LS_F64);
@@ -310,17 +310,17 @@ static void emit_from_bytes(struct pjrt_call *call)
     call->outputs[0] = hlo_convert(call->h, y, LS_F32);
 }
 
-static void emit_add(struct pjrt_call *call)
+void pjrt_add(struct pjrt_call *call)
 {
     call->outputs[0] = hlo_add(call->h, call->inputs[0], call->inputs[1]);
 }
 
-static void emit_maximum(struct pjrt_call *call)
+void pjrt_maximum(struct pjrt_call *call)
 {
     call->outputs[0] = hlo_maximum(call->h, call->inputs[0], call->inputs[1]);
 }
 
-static void emit_maximum_backward(struct pjrt_call *call)
+void pjrt_maximum_backward(struct pjrt_call *call)
 {
     struct hlo *h = call->h;
     const struct hlo_value dy = call->inputs[0], zero = hlo_like(h, dy, 0);
@@ -337,14 +337,14 @@ static struct hlo_value alpha_of(struct hlo *h, struct hlo_value alpha, struct h
     return hlo_numpy(h, alpha, shape);
 }
 
-static void emit_prelu(struct pjrt_call *call)
+void pjrt_prelu(struct pjrt_call *call)
 {
     struct hlo *h = call->h;
     const struct hlo_value x = call->inputs[0];
     call->outputs[0] = positive_or(h, x, hlo_multiply(h, alpha_of(h, call->inputs[1], x.shape), x));
 }
 
-static void emit_prelu_backward(struct pjrt_call *call)
+void pjrt_prelu_backward(struct pjrt_call *call)
 {
     struct hlo *h = call->h;
     const struct hlo_value dy = call->inputs[0], x = call->inputs[1], zero = hlo_like(h, x, 0);
@@ -361,85 +361,3 @@ static void emit_prelu_backward(struct pjrt_call *call)
 }
 
 // ---- Table ----
-
-const struct pjrt_operation pjrt_activation = {
-    .name = "activation",
-    .used_inputs = 1,
-    .refusal = pjrt_activation_refusal,
-    .emit = emit_activation,
-};
-
-const struct pjrt_operation pjrt_activation_backward = {
-    .name = "activation_backward",
-    .used_inputs = 3,
-    .refusal = pjrt_activation_refusal,
-    .emit = emit_activation_backward,
-};
-
-const struct pjrt_operation pjrt_function = {
-    .name = "function",
-    .used_inputs = 1,
-    .refusal = function_refusal,
-    .emit = emit_function,
-};
-
-const struct pjrt_operation pjrt_function_backward = {
-    .name = "function_backward",
-    .used_inputs = 3,
-    .refusal = function_refusal,
-    .emit = emit_function_backward,
-};
-
-const struct pjrt_operation pjrt_softmax_forward = {
-    .name = "softmax",
-    .used_inputs = 1,
-    .emit = emit_softmax,
-};
-
-const struct pjrt_operation pjrt_softmax_backward = {
-    .name = "softmax_backward",
-    .used_inputs = 3,
-    .emit = emit_softmax_backward,
-};
-
-const struct pjrt_operation pjrt_identity = {
-    .name = "copy",
-    .used_inputs = 1,
-    .emit = emit_identity,
-};
-
-const struct pjrt_operation pjrt_from_bytes = {
-    .name = "from_bytes",
-    .used_inputs = 1,
-    .emit = emit_from_bytes,
-};
-
-const struct pjrt_operation pjrt_add = {
-    .name = "add",
-    .used_inputs = 3,
-    .emit = emit_add,
-};
-
-const struct pjrt_operation pjrt_maximum = {
-    .name = "maximum",
-    .used_inputs = 3,
-    .emit = emit_maximum,
-};
-
-const struct pjrt_operation pjrt_maximum_backward = {
-    .name = "maximum_backward",
-    .used_inputs = 7,
-    .emit = emit_maximum_backward,
-};
-
-const struct pjrt_operation pjrt_prelu = {
-    .name = "prelu",
-    .used_inputs = 3,
-    .emit = emit_prelu,
-};
-
-const struct pjrt_operation pjrt_prelu_backward = {
-    .name = "prelu_backward",
-    .used_inputs = 7,
-    .emit = emit_prelu_backward,
-};

@@ -21,7 +21,7 @@ static struct hlo_value rows_of(struct hlo *h, struct hlo_value ids, int64_t row
 }
 
 // ids, table -> y
-static void emit_gather(struct pjrt_call *call)
+void pjrt_gather_rows(struct pjrt_call *call)
 {
     struct hlo *h = call->h;
     static const int64_t first = 0;
@@ -47,7 +47,7 @@ static void emit_gather(struct pjrt_call *call)
 }
 
 // ids, dy -> dtable: what has no row lies outside, and XLA leaves it out
-static void emit_gather_backward(struct pjrt_call *call)
+void pjrt_gather_rows_backward(struct pjrt_call *call)
 {
     struct hlo *h = call->h;
     const struct hlo_shape table = pjrt_output_shape(call, 0);
@@ -78,7 +78,7 @@ static void emit_gather_backward(struct pjrt_call *call)
 }
 
 // x -> y: 1 where an element, or any along the last dimension, differs from the offset
-static void emit_differs(struct pjrt_call *call)
+void pjrt_differs(struct pjrt_call *call)
 {
     struct hlo *h = call->h;
     const struct hlo_value x = call->inputs[0];
@@ -89,21 +89,3 @@ static void emit_differs(struct pjrt_call *call)
         differs = hlo_reduce(h, "maximum", differs, UINT32_C(1) << (x.shape.ndims - 1), 0);
     call->outputs[0] = differs;
 }
-
-const struct pjrt_operation pjrt_gather_rows = {
-    .name = "gather_rows",
-    .used_inputs = 3,
-    .emit = emit_gather,
-};
-
-const struct pjrt_operation pjrt_gather_rows_backward = {
-    .name = "gather_rows_backward",
-    .used_inputs = 3,
-    .emit = emit_gather_backward,
-};
-
-const struct pjrt_operation pjrt_differs = {
-    .name = "differs",
-    .used_inputs = 1,
-    .emit = emit_differs,
-};

@@ -111,7 +111,7 @@ static struct hlo_value right_ones(struct hlo *h, const struct positions *at)
 }
 
 // predictions, labels -> sums, saved
-static void emit_cross_entropy(struct pjrt_call *call)
+void pjrt_sparse_cross_entropy(struct pjrt_call *call)
 {
     struct hlo *h = call->h;
     const struct positions at = positions_of(call);
@@ -124,7 +124,7 @@ static void emit_cross_entropy(struct pjrt_call *call)
 }
 
 // predictions, labels, saved -> dpredictions
-static void emit_cross_entropy_backward(struct pjrt_call *call)
+void pjrt_sparse_cross_entropy_backward(struct pjrt_call *call)
 {
     struct hlo *h = call->h;
     const struct positions at = positions_of(call);
@@ -144,7 +144,7 @@ static void emit_cross_entropy_backward(struct pjrt_call *call)
 
 // ---- Squared error ----
 
-static void emit_squared_error(struct pjrt_call *call)
+void pjrt_mean_squared_error(struct pjrt_call *call)
 {
     struct hlo *h = call->h;
     const struct hlo_value e = hlo_subtract(h, call->inputs[0], call->inputs[1]);
@@ -155,7 +155,7 @@ static void emit_squared_error(struct pjrt_call *call)
                                  (struct hlo_value){0});
 }
 
-static void emit_squared_error_backward(struct pjrt_call *call)
+void pjrt_mean_squared_error_backward(struct pjrt_call *call)
 {
     struct hlo *h = call->h;
     const struct hlo_value e = hlo_subtract(h, call->inputs[0], call->inputs[1]);
@@ -172,7 +172,7 @@ static double examples_of(const struct pjrt_call *call)
     return (double)call->descs[0].dims[0];
 }
 
-static void emit_penalty(struct pjrt_call *call)
+void pjrt_penalty(struct pjrt_call *call)
 {
     struct hlo *h = call->h;
     const struct hlo_value w = call->inputs[1];
@@ -184,7 +184,7 @@ static void emit_penalty(struct pjrt_call *call)
     call->outputs[0] = hlo_pad(h, hlo_reshape(h, sum, hlo_flat(1)), 0, &low, &high, NULL);
 }
 
-static void emit_penalty_backward(struct pjrt_call *call)
+void pjrt_penalty_backward(struct pjrt_call *call)
 {
     struct hlo *h = call->h;
     const struct hlo_value w = call->inputs[1];
@@ -195,42 +195,3 @@ static void emit_penalty_backward(struct pjrt_call *call)
                 hlo_scaled(h, w, 2 * (double)call->attributes->l2));
     call->outputs[0] = hlo_multiply(h, slope, hlo_spread(h, scale, w.shape));
 }
-
-const struct pjrt_operation pjrt_sparse_cross_entropy = {
-    .name = "sparse_cross_entropy",
-    .used_inputs = 3,
-    .emit = emit_cross_entropy,
-};
-
-const struct pjrt_operation pjrt_sparse_cross_entropy_backward = {
-    .name = "sparse_cross_entropy_backward",
-    .used_inputs = 7,
-    .record = true,
-    .emit = emit_cross_entropy_backward,
-};
-
-const struct pjrt_operation pjrt_mean_squared_error = {
-    .name = "mean_squared_error",
-    .used_inputs = 3,
-    .emit = emit_squared_error,
-};
-
-const struct pjrt_operation pjrt_mean_squared_error_backward = {
-    .name = "mean_squared_error_backward",
-    .used_inputs = 3,
-    .record = true,
-    .emit = emit_squared_error_backward,
-};
-
-const struct pjrt_operation pjrt_penalty = {
-    .name = "penalty",
-    .used_inputs = 2,
-    .emit = emit_penalty,
-};
-
-const struct pjrt_operation pjrt_penalty_backward = {
-    .name = "penalty_backward",
-    .used_inputs = 2,
-    .record = true,
-    .emit = emit_penalty_backward,
-};

@@ -378,7 +378,7 @@ static struct hlo_value examples_left(const struct pjrt_call *call, const struct
 }
 
 // predictions, targets, [weights], [moments] -> sums
-static void emit_loss(struct pjrt_call *call)
+void pjrt_loss(struct pjrt_call *call)
 {
     struct hlo *h = call->h;
     struct positions at = positions_of(call);
@@ -394,7 +394,7 @@ static void emit_loss(struct pjrt_call *call)
 }
 
 // predictions, targets, [weights], [moments] -> dpredictions
-static void emit_loss_backward(struct pjrt_call *call)
+void pjrt_loss_backward(struct pjrt_call *call)
 {
     struct hlo *h = call->h;
     const struct positions at = positions_of(call);
@@ -409,14 +409,14 @@ static void emit_loss_backward(struct pjrt_call *call)
 }
 
 // predictions, targets -> y: the loss of each position
-static void emit_position_loss(struct pjrt_call *call)
+void pjrt_position_loss(struct pjrt_call *call)
 {
     const struct positions at = positions_of(call);
     call->outputs[0] = loss_of(&at).value;
 }
 
 // predictions, targets, dy -> dpredictions
-static void emit_position_loss_backward(struct pjrt_call *call)
+void pjrt_position_loss_backward(struct pjrt_call *call)
 {
     struct hlo *h = call->h;
     const struct positions at = positions_of(call);
@@ -425,7 +425,7 @@ static void emit_position_loss_backward(struct pjrt_call *call)
 }
 
 // x, mask, moments -> y
-static void emit_masked_mean(struct pjrt_call *call)
+void pjrt_masked_mean(struct pjrt_call *call)
 {
     struct hlo *h = call->h;
     const struct hlo_value mask = call->inputs[1];
@@ -438,7 +438,7 @@ static void emit_masked_mean(struct pjrt_call *call)
 }
 
 // dy, mask, moments -> dx
-static void emit_masked_mean_backward(struct pjrt_call *call)
+void pjrt_masked_mean_backward(struct pjrt_call *call)
 {
     struct hlo *h = call->h;
     static const int64_t first = 0;
@@ -451,7 +451,7 @@ static void emit_masked_mean_backward(struct pjrt_call *call)
     call->outputs[0] = over_left(h, dx, left_of(call, 2));
 }
 
-static const char *loss_refusal(const struct ls_kernel_request *request)
+const char *pjrt_loss_refusal(const struct ls_kernel_request *request)
 {
     return request->attributes.function < LS_LOSS_FUNCTION_COUNT ? NULL
                                                                  : "a function it does not know";
@@ -671,7 +671,7 @@ static void emit_correlation(struct pjrt_call *call, const struct positions *at,
 }
 
 // predictions, targets, [weights] -> counts
-static void emit_metric(struct pjrt_call *call)
+void pjrt_metric(struct pjrt_call *call)
 {
     struct hlo *h = call->h;
     struct positions at = positions_of(call);
@@ -692,56 +692,8 @@ static void emit_metric(struct pjrt_call *call)
     }
 }
 
-static const char *metric_refusal(const struct ls_kernel_request *request)
+const char *pjrt_metric_refusal(const struct ls_kernel_request *request)
 {
     return request->attributes.function <= LS_METRIC_CONCORDANCE ? NULL
                                                                  : "a function it does not know";
 }
-
-const struct pjrt_operation pjrt_loss = {
-    .name = "loss",
-    .used_inputs = 15,
-    .refusal = loss_refusal,
-    .emit = emit_loss,
-};
-
-const struct pjrt_operation pjrt_loss_backward = {
-    .name = "loss_backward",
-    .used_inputs = 15,
-    .record = true,
-    .refusal = loss_refusal,
-    .emit = emit_loss_backward,
-};
-
-const struct pjrt_operation pjrt_position_loss = {
-    .name = "position_loss",
-    .used_inputs = 3,
-    .refusal = loss_refusal,
-    .emit = emit_position_loss,
-};
-
-const struct pjrt_operation pjrt_position_loss_backward = {
-    .name = "position_loss_backward",
-    .used_inputs = 7,
-    .refusal = loss_refusal,
-    .emit = emit_position_loss_backward,
-};
-
-const struct pjrt_operation pjrt_masked_mean = {
-    .name = "masked_mean",
-    .used_inputs = 7,
-    .emit = emit_masked_mean,
-};
-
-const struct pjrt_operation pjrt_masked_mean_backward = {
-    .name = "masked_mean_backward",
-    .used_inputs = 7,
-    .emit = emit_masked_mean_backward,
-};
-
-const struct pjrt_operation pjrt_metric = {
-    .name = "metric",
-    .used_inputs = 7,
-    .refusal = metric_refusal,
-    .emit = emit_metric,
-};

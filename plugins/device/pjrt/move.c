@@ -14,12 +14,12 @@ static uint32_t axis_of(const struct pjrt_call *call)
     return axis;
 }
 
-static void emit_concatenate(struct pjrt_call *call)
+void pjrt_concatenate(struct pjrt_call *call)
 {
     call->outputs[0] = hlo_concatenate(call->h, call->inputs, call->input_count, axis_of(call));
 }
 
-static void emit_concatenate_backward(struct pjrt_call *call)
+void pjrt_concatenate_backward(struct pjrt_call *call)
 {
     const struct hlo_value dy = call->inputs[0];
     const uint32_t axis = axis_of(call);
@@ -35,7 +35,7 @@ static void emit_concatenate_backward(struct pjrt_call *call)
 // ---- Parts ----
 
 // whole -> part
-static void emit_take_part(struct pjrt_call *call)
+void pjrt_take_part(struct pjrt_call *call)
 {
     const struct hlo_shape part = pjrt_output_shape(call, 0);
     int64_t first[HLO_MAX_DIMS], limit[HLO_MAX_DIMS];
@@ -47,7 +47,7 @@ static void emit_take_part(struct pjrt_call *call)
 }
 
 // part -> whole
-static void emit_put_part(struct pjrt_call *call)
+void pjrt_put_part(struct pjrt_call *call)
 {
     const struct hlo_shape whole = pjrt_output_shape(call, 0);
     const struct hlo_value part = call->inputs[0];
@@ -61,7 +61,7 @@ static void emit_put_part(struct pjrt_call *call)
 
 // ---- Transposition ----
 
-static void emit_transpose(struct pjrt_call *call)
+void pjrt_transpose(struct pjrt_call *call)
 {
     int64_t order[HLO_MAX_DIMS];
     for (uint32_t i = 0; i < call->inputs[0].shape.ndims; i++)
@@ -69,7 +69,7 @@ static void emit_transpose(struct pjrt_call *call)
     call->outputs[0] = hlo_transpose(call->h, call->inputs[0], order);
 }
 
-static void emit_transpose_backward(struct pjrt_call *call)
+void pjrt_transpose_backward(struct pjrt_call *call)
 {
     int64_t order[HLO_MAX_DIMS];
     for (uint32_t i = 0; i < call->inputs[0].shape.ndims; i++)
@@ -117,7 +117,7 @@ static struct hlo_value resampled(struct hlo *h, struct hlo_value x, struct hlo_
                          back);
 }
 
-static void emit_upsample(struct pjrt_call *call)
+void pjrt_upsample2d(struct pjrt_call *call)
 {
     struct hlo *h = call->h;
     const struct hlo_value x = call->inputs[0];
@@ -125,7 +125,7 @@ static void emit_upsample(struct pjrt_call *call)
                                  weights(h, call->attributes, 1, x.shape.dims[2]), 1);
 }
 
-static void emit_upsample_backward(struct pjrt_call *call)
+void pjrt_upsample2d_backward(struct pjrt_call *call)
 {
     struct hlo *h = call->h;
     const struct hlo_shape x = pjrt_output_shape(call, 0);
@@ -133,57 +133,7 @@ static void emit_upsample_backward(struct pjrt_call *call)
                                  weights(h, call->attributes, 1, x.dims[2]), 0);
 }
 
-static const char *upsample_refusal(const struct ls_kernel_request *request)
+const char *pjrt_upsample_refusal(const struct ls_kernel_request *request)
 {
     return request->attributes.function < LS_UPSAMPLE_COUNT ? NULL : "a function it does not know";
 }
-
-const struct pjrt_operation pjrt_concatenate = {
-    .name = "concatenate",
-    .used_inputs = (1U << LS_CONCATENATE_INPUTS) - 1,
-    .emit = emit_concatenate,
-};
-
-const struct pjrt_operation pjrt_concatenate_backward = {
-    .name = "concatenate_backward",
-    .used_inputs = 1,
-    .emit = emit_concatenate_backward,
-};
-
-const struct pjrt_operation pjrt_take_part = {
-    .name = "slice",
-    .used_inputs = 1,
-    .emit = emit_take_part,
-};
-
-const struct pjrt_operation pjrt_put_part = {
-    .name = "pad",
-    .used_inputs = 1,
-    .emit = emit_put_part,
-};
-
-const struct pjrt_operation pjrt_transpose = {
-    .name = "transpose",
-    .used_inputs = 1,
-    .emit = emit_transpose,
-};
-
-const struct pjrt_operation pjrt_transpose_backward = {
-    .name = "transpose_backward",
-    .used_inputs = 1,
-    .emit = emit_transpose_backward,
-};
-
-const struct pjrt_operation pjrt_upsample2d = {
-    .name = "upsample2d",
-    .used_inputs = 1,
-    .refusal = upsample_refusal,
-    .emit = emit_upsample,
-};
-
-const struct pjrt_operation pjrt_upsample2d_backward = {
-    .name = "upsample2d_backward",
-    .used_inputs = 1,
-    .refusal = upsample_refusal,
-    .emit = emit_upsample_backward,
-};

@@ -58,7 +58,7 @@ static struct hlo_value shifted(struct pjrt_call *call, struct hlo_value mean,
 }
 
 // x, gamma, beta, [addend] -> y, mean, variance
-static void emit_batch(struct pjrt_call *call)
+void pjrt_batch_normalization(struct pjrt_call *call)
 {
     struct hlo *h = call->h;
     const struct hlo_value x = call->inputs[0], mean = mean_of(h, x);
@@ -84,7 +84,7 @@ static struct hlo_value batch_gradient(struct pjrt_call *call, struct hlo_value 
 }
 
 // x, gamma, mean, variance, dy -> dx, dgamma, dbeta
-static void emit_batch_backward(struct pjrt_call *call)
+void pjrt_batch_normalization_backward(struct pjrt_call *call)
 {
     struct hlo *h = call->h;
     const struct hlo_value dy = call->inputs[4];
@@ -99,13 +99,13 @@ static void emit_batch_backward(struct pjrt_call *call)
 }
 
 // x, gamma, beta, mean, variance, [addend] -> y
-static void emit_inference(struct pjrt_call *call)
+void pjrt_batch_normalization_inference(struct pjrt_call *call)
 {
     call->outputs[0] = shifted(call, call->inputs[3], call->inputs[4], 5);
 }
 
 // dy, gamma, variance -> dx
-static void emit_inference_data(struct pjrt_call *call)
+void pjrt_batch_normalization_inference_backward_data(struct pjrt_call *call)
 {
     struct hlo *h = call->h;
     const struct hlo_value dy = call->inputs[0];
@@ -115,7 +115,7 @@ static void emit_inference_data(struct pjrt_call *call)
 }
 
 // x, mean, variance, dy -> dgamma, dbeta
-static void emit_inference_weights(struct pjrt_call *call)
+void pjrt_batch_normalization_inference_backward_weights(struct pjrt_call *call)
 {
     struct hlo *h = call->h;
     const struct hlo_value dy = call->inputs[3];
@@ -126,7 +126,7 @@ static void emit_inference_weights(struct pjrt_call *call)
 }
 
 // mean, variance -> both, weighted
-static void emit_statistics(struct pjrt_call *call)
+void pjrt_batch_statistics(struct pjrt_call *call)
 {
     struct hlo *h = call->h;
     const struct hlo_value weight =
@@ -146,7 +146,7 @@ static struct hlo_value with_count(struct hlo *h, struct hlo_value first, struct
 }
 
 // x -> moments
-static void emit_moments(struct pjrt_call *call)
+void pjrt_batch_moments(struct pjrt_call *call)
 {
     struct hlo *h = call->h;
     const struct hlo_value x = hlo_convert(h, call->inputs[0], LS_F64);
@@ -164,7 +164,7 @@ static struct hlo_value mean_part(struct hlo *h, struct hlo_value all, int64_t p
 }
 
 // x, gamma, beta, moments, [addend] -> y, mean, variance
-static void emit_synchronized(struct pjrt_call *call)
+void pjrt_batch_normalization_synchronized(struct pjrt_call *call)
 {
     struct hlo *h = call->h;
     const struct hlo_value mean = mean_part(h, call->inputs[3], 0);
@@ -177,7 +177,7 @@ static void emit_synchronized(struct pjrt_call *call)
 }
 
 // x, mean, variance, dy -> dgamma, dbeta, both again in F64 with n behind them
-static void emit_synchronized_sums(struct pjrt_call *call)
+void pjrt_batch_normalization_synchronized_backward_sums(struct pjrt_call *call)
 {
     struct hlo *h = call->h;
     const struct hlo_value dy = call->inputs[3];
@@ -192,7 +192,7 @@ static void emit_synchronized_sums(struct pjrt_call *call)
 }
 
 // x, gamma, mean, variance, dy, sums -> dx
-static void emit_synchronized_data(struct pjrt_call *call)
+void pjrt_batch_normalization_synchronized_backward_data(struct pjrt_call *call)
 {
     struct hlo *h = call->h;
     const struct hlo_value normal =
@@ -247,7 +247,7 @@ static struct hlo_value channels(struct hlo *h, const struct layer *layer, struc
 }
 
 // x, [gamma], [beta] -> y
-static void emit_layer(struct pjrt_call *call)
+void pjrt_layer_normalization(struct pjrt_call *call)
 {
     struct hlo *h = call->h;
     const struct layer layer = layer_of(call, call->inputs[0]);
@@ -262,7 +262,7 @@ static void emit_layer(struct pjrt_call *call)
 }
 
 // dy, x, saved, [gamma] -> dx, [dgamma], [dbeta]
-static void emit_layer_backward(struct pjrt_call *call)
+void pjrt_layer_normalization_backward(struct pjrt_call *call)
 {
     struct hlo *h = call->h;
     const struct layer layer = layer_of(call, call->inputs[1]);
@@ -284,76 +284,3 @@ static void emit_layer_backward(struct pjrt_call *call)
     if (call->output_count > 2)
         call->outputs[2] = dbeta;
 }
-
-const struct pjrt_operation pjrt_batch_normalization = {
-    .name = "batch_normalization",
-    .used_inputs = 0xf,
-    .emit = emit_batch,
-};
-
-const struct pjrt_operation pjrt_batch_normalization_backward = {
-    .name = "batch_normalization_backward",
-    .used_inputs = 0x1f,
-    .emit = emit_batch_backward,
-};
-
-const struct pjrt_operation pjrt_batch_normalization_inference = {
-    .name = "batch_normalization_inference",
-    .used_inputs = 0x3f,
-    .emit = emit_inference,
-};
-
-const struct pjrt_operation pjrt_batch_normalization_inference_backward_data = {
-    .name = "batch_normalization_inference_backward_data",
-    .used_inputs = 7,
-    .emit = emit_inference_data,
-};
-
-const struct pjrt_operation pjrt_batch_normalization_inference_backward_weights = {
-    .name = "batch_normalization_inference_backward_weights",
-    .used_inputs = 0xf,
-    .emit = emit_inference_weights,
-};
-
-const struct pjrt_operation pjrt_batch_statistics = {
-    .name = "batch_statistics",
-    .used_inputs = 3,
-    .record = true,
-    .emit = emit_statistics,
-};
-
-const struct pjrt_operation pjrt_batch_moments = {
-    .name = "batch_moments",
-    .used_inputs = 1,
-    .emit = emit_moments,
-};
-
-const struct pjrt_operation pjrt_batch_normalization_synchronized = {
-    .name = "batch_normalization_synchronized",
-    .used_inputs = 0x1f,
-    .emit = emit_synchronized,
-};
-
-const struct pjrt_operation pjrt_batch_normalization_synchronized_backward_sums = {
-    .name = "batch_normalization_synchronized_backward_sums",
-    .used_inputs = 0xf,
-    .emit = emit_synchronized_sums,
-};
-
-const struct pjrt_operation pjrt_batch_normalization_synchronized_backward_data = {
-    .name = "batch_normalization_synchronized_backward_data",
-    .used_inputs = 0x3f,
-    .emit = emit_synchronized_data,
-};
-
-const struct pjrt_operation pjrt_layer_normalization = {
-    .name = "layer_normalization",
-    .used_inputs = 7,
-    .emit = emit_layer,
-};
-
-const struct pjrt_operation pjrt_layer_normalization_backward = {
-    .name = "layer_normalization_backward",
-    .used_inputs = 0xb, // nothing is saved
-    .emit = emit_layer_backward,
-};

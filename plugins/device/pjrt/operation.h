@@ -21,15 +21,18 @@ struct pjrt_call {
     struct hlo_value record; // the words of the step record
 };
 
+typedef void pjrt_emitter(struct pjrt_call *call);
+// NULL, or why the device cannot do this.
+typedef const char *pjrt_refusal(const struct ls_kernel_request *request);
+
 struct pjrt_operation {
     const char *name;
     uint32_t used_inputs; // bit i: reads input i
+    pjrt_emitter *emit;
     uint32_t updates; // bit i: reads what output i was before
     bool record; // reads the step record
     bool skips; // leaves all outputs as they are where record->skip is set
-    // NULL, or why the device cannot do this; NULL: it can.
-    const char *(*refusal)(const struct ls_kernel_request *request);
-    void (*emit)(struct pjrt_call *call);
+    pjrt_refusal *refusal; // NULL: the device can do it always
 };
 
 // NULL: there is none.
@@ -52,7 +55,7 @@ struct hlo_value pjrt_activate(struct hlo *h, uint32_t activation, double alpha,
                                struct hlo_value x);
 struct hlo_value pjrt_activation_slope(struct hlo *h, uint32_t activation, double alpha,
                                        struct hlo_value y);
-const char *pjrt_activation_refusal(const struct ls_kernel_request *request);
+pjrt_refusal pjrt_activation_refusal;
 
 // Numerically safe forms.
 struct hlo_value pjrt_sigmoid(struct hlo *h, struct hlo_value x);

@@ -5,11 +5,10 @@
 
 #include "plugins/device/pjrt/operation.h"
 
-extern const struct pjrt_operation pjrt_activation, pjrt_activation_backward, pjrt_adam_update,
-    pjrt_add, pjrt_attention, pjrt_attention_backward, pjrt_average_pool2d,
-    pjrt_average_pool2d_backward, pjrt_average_update, pjrt_batch_moments, pjrt_batch_normalization,
-    pjrt_batch_normalization_backward, pjrt_batch_normalization_inference,
-    pjrt_batch_normalization_inference_backward_data,
+pjrt_emitter pjrt_activation, pjrt_activation_backward, pjrt_adam_update, pjrt_add, pjrt_attention,
+    pjrt_attention_backward, pjrt_average_pool2d, pjrt_average_pool2d_backward, pjrt_average_update,
+    pjrt_batch_moments, pjrt_batch_normalization, pjrt_batch_normalization_backward,
+    pjrt_batch_normalization_inference, pjrt_batch_normalization_inference_backward_data,
     pjrt_batch_normalization_inference_backward_weights, pjrt_batch_normalization_synchronized,
     pjrt_batch_normalization_synchronized_backward_data,
     pjrt_batch_normalization_synchronized_backward_sums, pjrt_batch_statistics, pjrt_clip,
@@ -29,5 +28,8 @@ extern const struct pjrt_operation pjrt_activation, pjrt_activation_backward, pj
     pjrt_softmax_backward, pjrt_softmax_forward, pjrt_sparse_cross_entropy,
     pjrt_sparse_cross_entropy_backward, pjrt_take_part, pjrt_transpose, pjrt_transpose_backward,
     pjrt_unscale, pjrt_update, pjrt_upsample2d, pjrt_upsample2d_backward;
+
+pjrt_refusal pjrt_function_refusal, pjrt_loss_refusal, pjrt_metric_refusal, pjrt_upsample_refusal,
+    pjrt_update_refusal, pjrt_clip_refusal, pjrt_pair_refusal, pjrt_reduce_refusal;
 
 #endif

@@ -243,7 +243,7 @@ static struct hlo_value step_of(struct pjrt_call *call, const struct states *s, 
     }
 }
 
-static const char *update_refusal(const struct ls_kernel_request *request)
+const char *pjrt_update_refusal(const struct ls_kernel_request *request)
 {
     return request->attributes.function < LS_UPDATE_COUNT ? NULL : "an optimizer it does not know";
 }
@@ -259,7 +259,7 @@ static struct hlo_value weight_decayed(struct pjrt_call *call, struct hlo_value 
 }
 
 // gradient -> parameter, [states]
-static void emit_update(struct pjrt_call *call)
+void pjrt_update(struct pjrt_call *call)
 {
     const struct states s = states_of(call, 1);
     for (uint32_t i = 1; i < call->output_count; i++)
@@ -268,20 +268,20 @@ static void emit_update(struct pjrt_call *call)
     call->outputs[0] = hlo_subtract(call->h, weight_decayed(call, call->old[0]), step);
 }
 
-static void emit_sgd(struct pjrt_call *call)
+void pjrt_sgd_update(struct pjrt_call *call)
 {
     const struct states s = states_of(call, 1);
     const struct hlo_value step = sgd(call, &s, call->output_count - 1, call->inputs[0]);
     call->outputs[0] = hlo_subtract(call->h, call->old[0], step);
 }
 
-static void emit_adam(struct pjrt_call *call)
+void pjrt_adam_update(struct pjrt_call *call)
 {
     const struct states s = states_of(call, 1);
     call->outputs[0] = hlo_subtract(call->h, call->old[0], adam(call, &s, call->inputs[0], false));
 }
 
-static void emit_average(struct pjrt_call *call)
+void pjrt_average_update(struct pjrt_call *call)
 {
     call->outputs[0] = decayed(call->h, call->old[0], call->inputs[0], call->attributes->momentum);
 }
@@ -289,7 +289,7 @@ static void emit_average(struct pjrt_call *call)
 // ---- LAMB ----
 
 // gradient -> direction, parameter, first moment, second moment
-static void emit_lamb_direction(struct pjrt_call *call)
+void pjrt_lamb_direction(struct pjrt_call *call)
 {
     struct hlo *h = call->h;
     const struct ls_op_attributes *a = call->attributes;
@@ -308,7 +308,7 @@ static struct hlo_value element(struct hlo *h, struct hlo_value flat, int64_t i)
 }
 
 // direction, measures -> parameter
-static void emit_lamb_update(struct pjrt_call *call)
+void pjrt_lamb_update(struct pjrt_call *call)
 {
     struct hlo *h = call->h;
     const struct hlo_value zero = scalar(h, 0);
@@ -338,7 +338,7 @@ static struct hlo_value norm_of(struct hlo *h, struct hlo_value measures)
     return hlo_unary(h, "sqrt", hlo_reduce(h, "add", each, 3, 0));
 }
 
-static void emit_clip(struct pjrt_call *call)
+void pjrt_clip(struct pjrt_call *call)
 {
     struct hlo *h = call->h;
     const struct hlo_value x = call->inputs[0];
@@ -354,12 +354,12 @@ static void emit_clip(struct pjrt_call *call)
     call->outputs[0] = times(h, factor, x);
 }
 
-static const char *clip_refusal(const struct ls_kernel_request *request)
+const char *pjrt_clip_refusal(const struct ls_kernel_request *request)
 {
     return request->attributes.function < LS_CLIP_COUNT ? NULL : "a function it does not know";
 }
 
-static void emit_unscale(struct pjrt_call *call)
+void pjrt_unscale(struct pjrt_call *call)
 {
     struct hlo *h = call->h;
     const struct hlo_value x = call->inputs[0];
@@ -368,7 +368,7 @@ static void emit_unscale(struct pjrt_call *call)
 }
 
 // parameter -> average, parameter
-static void emit_ema(struct pjrt_call *call)
+void pjrt_ema_update(struct pjrt_call *call)
 {
     struct hlo *h = call->h;
     const struct hlo_value t = PJRT_RECORD(call, update, HLO_U64), w = call->inputs[0];
@@ -387,7 +387,7 @@ static void emit_ema(struct pjrt_call *call)
 // ---- Measures ----
 
 // x -> sum of squares of the finite elements, number of the others
-static void emit_measure(struct pjrt_call *call)
+void pjrt_measure(struct pjrt_call *call)
 {
     struct hlo *h = call->h;
     const struct hlo_value x = hlo_convert(h, call->inputs[0], LS_F64), zero = hlo_like(h, x, 0);
@@ -401,7 +401,7 @@ static void emit_measure(struct pjrt_call *call)
 }
 
 // x -> flag, skip
-static void emit_guard(struct pjrt_call *call)
+void pjrt_guard(struct pjrt_call *call)
 {
     struct hlo *h = call->h;
     const struct hlo_value finite =
@@ -415,94 +415,3 @@ static void emit_guard(struct pjrt_call *call)
     call->outputs[1] =
         hlo_select(h, hlo_compare(h, "NE", flag, hlo_like(h, flag, 0)), one, call->old[1]);
 }
-
-const struct pjrt_operation pjrt_sgd_update = {
-    .name = "sgd_update",
-    .used_inputs = 1,
-    .updates = 3,
-    .record = true,
-    .skips = true,
-    .emit = emit_sgd,
-};
-
-const struct pjrt_operation pjrt_adam_update = {
-    .name = "adam_update",
-    .used_inputs = 1,
-    .updates = 7,
-    .record = true,
-    .skips = true,
-    .emit = emit_adam,
-};
-
-const struct pjrt_operation pjrt_update = {
-    .name = "update",
-    .used_inputs = 1,
-    .updates = 0xf,
-    .record = true,
-    .skips = true,
-    .refusal = update_refusal,
-    .emit = emit_update,
-};
-
-const struct pjrt_operation pjrt_average_update = {
-    .name = "average_update",
-    .used_inputs = 1,
-    .updates = 1,
-    .record = true,
-    .skips = true,
-    .emit = emit_average,
-};
-
-const struct pjrt_operation pjrt_lamb_direction = {
-    .name = "lamb_direction",
-    .used_inputs = 1,
-    .updates = 0xf,
-    .record = true,
-    .skips = true,
-    .emit = emit_lamb_direction,
-};
-
-const struct pjrt_operation pjrt_lamb_update = {
-    .name = "lamb_update",
-    .used_inputs = 3,
-    .updates = 1,
-    .record = true,
-    .skips = true,
-    .emit = emit_lamb_update,
-};
-
-const struct pjrt_operation pjrt_clip = {
-    .name = "clip",
-    .used_inputs = 3,
-    .refusal = clip_refusal,
-    .emit = emit_clip,
-};
-
-const struct pjrt_operation pjrt_unscale = {
-    .name = "unscale",
-    .used_inputs = 1,
-    .record = true,
-    .emit = emit_unscale,
-};
-
-const struct pjrt_operation pjrt_ema_update = {
-    .name = "ema_update",
-    .used_inputs = 1,
-    .updates = 3,
-    .record = true,
-    .skips = true,
-    .emit = emit_ema,
-};
-
-const struct pjrt_operation pjrt_measure = {
-    .name = "measure",
-    .used_inputs = 1,
-    .emit = emit_measure,
-};
-
-const struct pjrt_operation pjrt_guard = {
-    .name = "guard",
-    .used_inputs = 1,
-    .updates = 3,
-    .emit = emit_guard,
-};

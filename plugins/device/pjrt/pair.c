@@ -22,12 +22,12 @@ static struct hlo_value pair_of(struct hlo *h, uint32_t function, struct hlo_val
     return hlo_binary(h, names[function], a, b);
 }
 
-static const char *pair_refusal(const struct ls_kernel_request *request)
+const char *pjrt_pair_refusal(const struct ls_kernel_request *request)
 {
     return request->attributes.function < LS_PAIR_COUNT ? NULL : "a function it does not know";
 }
 
-static void emit_pair(struct pjrt_call *call)
+void pjrt_pair(struct pjrt_call *call)
 {
     const struct hlo_shape y = pjrt_output_shape(call, 0);
     call->outputs[0] =
@@ -77,12 +77,12 @@ static void pair_backward(struct pjrt_call *call, bool by_b)
     call->outputs[0] = hlo_reduce(h, "add", each, axes, 0);
 }
 
-static void emit_pair_first(struct pjrt_call *call)
+void pjrt_pair_backward_first(struct pjrt_call *call)
 {
     pair_backward(call, false);
 }
 
-static void emit_pair_second(struct pjrt_call *call)
+void pjrt_pair_backward_second(struct pjrt_call *call)
 {
     pair_backward(call, true);
 }
@@ -97,12 +97,12 @@ static uint32_t axes_of(const struct pjrt_call *call)
     return axes;
 }
 
-static const char *reduce_refusal(const struct ls_kernel_request *request)
+const char *pjrt_reduce_refusal(const struct ls_kernel_request *request)
 {
     return request->attributes.function < LS_REDUCE_COUNT ? NULL : "a function it does not know";
 }
 
-static void emit_reduce(struct pjrt_call *call)
+void pjrt_reduce(struct pjrt_call *call)
 {
     struct hlo *h = call->h;
     const struct hlo_value x = call->inputs[0];
@@ -117,7 +117,7 @@ static void emit_reduce(struct pjrt_call *call)
 }
 
 // dy, x, y -> dx; equal largest elements share the gradient
-static void emit_reduce_backward(struct pjrt_call *call)
+void pjrt_reduce_backward(struct pjrt_call *call)
 {
     struct hlo *h = call->h;
     const struct hlo_value x = call->inputs[1], y = call->inputs[2];
@@ -133,38 +133,3 @@ static void emit_reduce_backward(struct pjrt_call *call)
     }
     call->outputs[0] = dx;
 }
-
-const struct pjrt_operation pjrt_pair = {
-    .name = "pair",
-    .used_inputs = 3,
-    .refusal = pair_refusal,
-    .emit = emit_pair,
-};
-
-const struct pjrt_operation pjrt_pair_backward_first = {
-    .name = "pair_backward_first",
-    .used_inputs = 7,
-    .refusal = pair_refusal,
-    .emit = emit_pair_first,
-};
-
-const struct pjrt_operation pjrt_pair_backward_second = {
-    .name = "pair_backward_second",
-    .used_inputs = 7,
-    .refusal = pair_refusal,
-    .emit = emit_pair_second,
-};
-
-const struct pjrt_operation pjrt_reduce = {
-    .name = "reduce",
-    .used_inputs = 1,
-    .refusal = reduce_refusal,
-    .emit = emit_reduce,
-};
-
-const struct pjrt_operation pjrt_reduce_backward = {
-    .name = "reduce_backward",
-    .used_inputs = 7,
-    .refusal = reduce_refusal,
-    .emit = emit_reduce_backward,
-};

@@ -65,7 +65,7 @@ static struct hlo_value reduce_windows(struct hlo *h, const char *name, struct h
     return y;
 }
 
-static void emit_max(struct pjrt_call *call)
+void pjrt_max_pool2d(struct pjrt_call *call)
 {
     const struct hlo_shape y = pjrt_output_shape(call, 0);
     const struct hlo_value x = call->inputs[0];
@@ -75,7 +75,7 @@ static void emit_max(struct pjrt_call *call)
 
 // dy, x -> dx: each gradient goes to the first of its window's largest elements. Padding is written
 // out, as XLA on CPUs takes other elements than the first where it pads by itself.
-static void emit_max_backward(struct pjrt_call *call)
+void pjrt_max_pool2d_backward(struct pjrt_call *call)
 {
     struct hlo *h = call->h;
     const struct hlo_value dy = call->inputs[0], whole = call->inputs[1];
@@ -132,7 +132,7 @@ static struct hlo_value counts(struct pjrt_call *call, struct hlo_shape x, struc
         hlo_broadcast(h, counts_along(h, &w, 1, x.dims[2], y.dims[2]), y, &columns));
 }
 
-static void emit_average(struct pjrt_call *call)
+void pjrt_average_pool2d(struct pjrt_call *call)
 {
     const struct hlo_shape y = pjrt_output_shape(call, 0);
     const struct hlo_value x = call->inputs[0];
@@ -142,7 +142,7 @@ static void emit_average(struct pjrt_call *call)
 }
 
 // dy -> dx: the sum of the shares of all windows that an element is in
-static void emit_average_backward(struct pjrt_call *call)
+void pjrt_average_pool2d_backward(struct pjrt_call *call)
 {
     struct hlo *h = call->h;
     const struct ls_op_attributes *a = call->attributes;
@@ -159,27 +159,3 @@ static void emit_average_backward(struct pjrt_call *call)
     const struct window w = {.size = {a->kernel[0], a->kernel[1]}, .stride = {1, 1}};
     call->outputs[0] = reduce_windows(h, "add", hlo_pad(h, share, 0, low, high, between), w, 0, x);
 }
-
-const struct pjrt_operation pjrt_max_pool2d = {
-    .name = "max_pool2d",
-    .used_inputs = 1,
-    .emit = emit_max,
-};
-
-const struct pjrt_operation pjrt_max_pool2d_backward = {
-    .name = "max_pool2d_backward",
-    .used_inputs = 3,
-    .emit = emit_max_backward,
-};
-
-const struct pjrt_operation pjrt_average_pool2d = {
-    .name = "average_pool2d",
-    .used_inputs = 1,
-    .emit = emit_average,
-};
-
-const struct pjrt_operation pjrt_average_pool2d_backward = {
-    .name = "average_pool2d_backward",
-    .used_inputs = 1,
-    .emit = emit_average_backward,
-};

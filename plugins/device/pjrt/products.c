@@ -11,7 +11,7 @@ static struct hlo_value matrix(struct hlo *h, struct hlo_value x, int64_t column
     return hlo_reshape(h, x, HLO_SHAPE(hlo_elements(&x.shape) / columns, columns));
 }
 
-static void emit_dense(struct pjrt_call *call)
+void pjrt_dense(struct pjrt_call *call)
 {
     struct hlo *h = call->h;
     const struct hlo_value w = call->inputs[1];
@@ -22,7 +22,7 @@ static void emit_dense(struct pjrt_call *call)
 }
 
 // dy, w -> dx
-static void emit_dense_data(struct pjrt_call *call)
+void pjrt_dense_backward_data(struct pjrt_call *call)
 {
     struct hlo *h = call->h;
     const struct hlo_value w = call->inputs[1];
@@ -30,7 +30,7 @@ static void emit_dense_data(struct pjrt_call *call)
 }
 
 // x, dy -> dw, [db]
-static void emit_dense_weights(struct pjrt_call *call)
+void pjrt_dense_backward_weights(struct pjrt_call *call)
 {
     struct hlo *h = call->h;
     const struct hlo_shape dw = pjrt_output_shape(call, 0);
@@ -43,21 +43,21 @@ static void emit_dense_weights(struct pjrt_call *call)
 
 // ---- A product for each index of the leading dimensions ----
 
-static void emit_matmul(struct pjrt_call *call)
+void pjrt_matmul(struct pjrt_call *call)
 {
     const uint32_t n = call->inputs[0].shape.ndims;
     call->outputs[0] = hlo_dot(call->h, call->inputs[0], call->inputs[1], n - 2, n - 1, n - 2);
 }
 
 // dy (M,N), b (K,N) -> da
-static void emit_matmul_left(struct pjrt_call *call)
+void pjrt_matmul_backward_left(struct pjrt_call *call)
 {
     const uint32_t n = call->inputs[0].shape.ndims;
     call->outputs[0] = hlo_dot(call->h, call->inputs[0], call->inputs[1], n - 2, n - 1, n - 1);
 }
 
 // a (M,K), dy (M,N) -> db
-static void emit_matmul_right(struct pjrt_call *call)
+void pjrt_matmul_backward_right(struct pjrt_call *call)
 {
     const uint32_t n = call->inputs[0].shape.ndims;
     call->outputs[0] = hlo_dot(call->h, call->inputs[0], call->inputs[1], n - 2, n - 2, n - 2);
@@ -104,7 +104,7 @@ static struct hlo_value times(struct hlo *h, struct hlo_value a, struct hlo_valu
 }
 
 // q, k, v -> y
-static void emit_attention(struct pjrt_call *call)
+void pjrt_attention(struct pjrt_call *call)
 {
     struct hlo *h = call->h;
     const struct hlo_value p =
@@ -114,7 +114,7 @@ static void emit_attention(struct pjrt_call *call)
 }
 
 // dy, q, k, v -> dq, dk, dv: with p again, dp = dy v^T kept, ds = p (dp - sum of p dp) / sqrt(D)
-static void emit_attention_backward(struct pjrt_call *call)
+void pjrt_attention_backward(struct pjrt_call *call)
 {
     struct hlo *h = call->h;
     const struct hlo_value dy = by_head(h, call->inputs[0]), q = by_head(h, call->inputs[1]);
@@ -131,53 +131,3 @@ static void emit_attention_backward(struct pjrt_call *call)
 }
 
 // ---- Table ----
-
-const struct pjrt_operation pjrt_dense = {
-    .name = "dense",
-    .used_inputs = 7,
-    .emit = emit_dense,
-};
-
-const struct pjrt_operation pjrt_dense_backward_data = {
-    .name = "dense_backward_data",
-    .used_inputs = 3,
-    .emit = emit_dense_data,
-};
-
-const struct pjrt_operation pjrt_dense_backward_weights = {
-    .name = "dense_backward_weights",
-    .used_inputs = 3,
-    .emit = emit_dense_weights,
-};
-
-const struct pjrt_operation pjrt_matmul = {
-    .name = "matmul",
-    .used_inputs = 3,
-    .emit = emit_matmul,
-};
-
-const struct pjrt_operation pjrt_matmul_backward_left = {
-    .name = "matmul_backward_left",
-    .used_inputs = 3,
-    .emit = emit_matmul_left,
-};
-
-const struct pjrt_operation pjrt_matmul_backward_right = {
-    .name = "matmul_backward_right",
-    .used_inputs = 3,
-    .emit = emit_matmul_right,
-};
-
-const struct pjrt_operation pjrt_attention = {
-    .name = "attention",
-    .used_inputs = 7,
-    .record = true,
-    .emit = emit_attention,
-};
-
-const struct pjrt_operation pjrt_attention_backward = {
-    .name = "attention_backward",
-    .used_inputs = 0xf,
-    .record = true,
-    .emit = emit_attention_backward,
-};

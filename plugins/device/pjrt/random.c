@@ -83,7 +83,7 @@ static struct hlo_value drawn_elements(struct pjrt_call *call, struct hlo_shape 
     return at;
 }
 
-static void emit_dropout(struct pjrt_call *call)
+void pjrt_dropout(struct pjrt_call *call)
 {
     const struct hlo_value x = call->inputs[0];
     const struct hlo_value kept = pjrt_kept(call, drawn_elements(call, x.shape));
@@ -95,7 +95,7 @@ static void emit_dropout(struct pjrt_call *call)
 
 // ---- Noise ----
 
-static void emit_noise(struct pjrt_call *call)
+void pjrt_noise(struct pjrt_call *call)
 {
     struct hlo *h = call->h;
     const struct hlo_value x = call->inputs[0];
@@ -114,17 +114,3 @@ static void emit_noise(struct pjrt_call *call)
         hlo_convert(h, hlo_scaled(h, z, (double)call->attributes->rate), LS_F32);
     call->outputs[0] = hlo_add(h, x, hlo_reshape(h, noise, x.shape));
 }
-
-const struct pjrt_operation pjrt_dropout = {
-    .name = "dropout",
-    .used_inputs = 1,
-    .record = true,
-    .emit = emit_dropout,
-};
-
-const struct pjrt_operation pjrt_noise = {
-    .name = "noise",
-    .used_inputs = 1,
-    .record = true,
-    .emit = emit_noise,
-};
