@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batch normalization in the layout in which x lies. Bytes decide here: oneDNN's primitive adds no second tensor and reads x
+// Batch normalization in the layout in which x lies, with the statistics of this replica or, synchronized, of all: then what
+// channels come to is added over the replicas, in float64, between two operations. Bytes decide here: oneDNN's primitive adds no second tensor and reads x
 // once more, for it finds mean and variance one after the other. Own loops read x once for both, in pieces that stay in the
 // cache, and once for y; backward reads x and dy twice, as everybody must. Pieces are the same for any number of threads, and
 // what they come to is joined in order, in float64.
-#include "plugins/device/cpu/batch_normalization.h"
 #include "core/plugin/half.h"
+#include "plugins/device/cpu/cpu.h"
 #include "plugins/device/cpu/layout.h"
 
 #include <math.h>
@@ -15,24 +16,56 @@ enum {
     CACHE = 1 << 20, // bytes of what a thread has read that it finds again soon after
 };
 
+struct blocks {
+    const struct cpu_normalization_loops *loops;
+    const struct cpu_half_loops *half;
+    uint32_t dtype; // of x and what is shaped like it
+    void (*add)(const float *a, const float *b, float *y, int64_t n);
+    bool onto_y; // what is in y is added, in halves
+    struct cpu_normalization shape;
+    double epsilon;
+    int64_t piece_rows, pieces; // of a block
+    int64_t together; // blocks: each is read a second time before the first of the next ones
+    // Blocks lie side by side in a row, so that neighbouring pieces are of different blocks.
+    bool across;
+    int32_t added; // argument that is added to the result; -1: none
+};
+
+// A launch, at the blocks from `first`.
+struct run {
+    const struct blocks *state;
+    const void *x, *dy, *added; // of the type of the tensors
+    void *result; // y or dx
+    const float *gamma, *beta, *mean, *variance;
+    float *out[2]; // mean, variance or dgamma, dbeta
+    struct cpu_lanes *lanes; // one for each block
+    double *sums; // of the pieces of `count` blocks: two of `width` each
+    double *totals; // synchronized: two of each channel, then the rows
+    int64_t first, count;
+    // Between the passes, for each block and then for each of its channels.
+    void (*join)(const struct run *r, int64_t block);
+    void (*set)(const struct run *r, struct cpu_lanes *lanes, const double *sums, int64_t i,
+                int64_t channel);
+};
+
 // ---- Pieces ----
 
-static int64_t rows_of_piece(const struct cpu_blocks *s, int64_t piece)
+static int64_t rows_of_piece(const struct blocks *s, int64_t piece)
 {
     const int64_t left = s->shape.rows - piece * s->piece_rows;
     return left < s->piece_rows ? left : s->piece_rows;
 }
 
-static double *sums_of(const struct cpu_run *r, int64_t block, int64_t piece)
+static double *sums_of(const struct run *r, int64_t block, int64_t piece)
 {
-    const struct cpu_blocks *s = r->state;
+    const struct blocks *s = r->state;
     return r->sums + ((block - r->first) * s->pieces + piece) * 2 * s->shape.width;
 }
 
 // Which rows are item `item` of a pass.
-static struct cpu_rows rows_of(const struct cpu_run *r, int64_t item)
+static struct cpu_rows rows_of(const struct run *r, int64_t item)
 {
-    const struct cpu_blocks *s = r->state;
+    const struct blocks *s = r->state;
     const int64_t block = s->across ? item % r->count : item / s->pieces;
     const int64_t piece = s->across ? item / r->count : item % s->pieces;
     const int64_t begin = piece * s->piece_rows;
@@ -49,7 +82,7 @@ struct piece {
     struct cpu_rows place; // as the tensor counts them
 };
 
-static struct piece piece_of(const struct cpu_blocks *s, struct cpu_rows rows)
+static struct piece piece_of(const struct blocks *s, struct cpu_rows rows)
 {
     struct piece piece = {s->shape, rows, rows};
     struct cpu_normalization *n = &piece.shape;
@@ -67,7 +100,7 @@ static struct piece piece_of(const struct cpu_blocks *s, struct cpu_rows rows)
 }
 
 // Goes through the rows of a piece that follow each other in the tensor and in the room.
-static void convert_piece(const struct cpu_blocks *s, const struct piece *piece, uint16_t *tensor,
+static void convert_piece(const struct blocks *s, const struct piece *piece, uint16_t *tensor,
                           float *room, bool narrow)
 {
     const struct cpu_normalization *n = &s->shape;
@@ -88,7 +121,7 @@ static void convert_piece(const struct cpu_blocks *s, const struct piece *piece,
     }
 }
 
-static const float *read_piece(const struct cpu_blocks *s, const struct piece *piece,
+static const float *read_piece(const struct blocks *s, const struct piece *piece,
                                const void *tensor, float *room)
 {
     if (s->dtype == LS_F32 || !tensor)
@@ -97,12 +130,12 @@ static const float *read_piece(const struct cpu_blocks *s, const struct piece *p
     return room;
 }
 
-static float *target_of(const struct cpu_blocks *s, void *tensor, float *room)
+static float *target_of(const struct blocks *s, void *tensor, float *room)
 {
     return s->dtype == LS_F32 ? tensor : room;
 }
 
-static void write_piece(const struct cpu_blocks *s, const struct piece *piece, void *tensor,
+static void write_piece(const struct blocks *s, const struct piece *piece, void *tensor,
                         float *room)
 {
     if (s->dtype != LS_F32)
@@ -110,7 +143,7 @@ static void write_piece(const struct cpu_blocks *s, const struct piece *piece, v
 }
 
 // What stands in the tensor is added to what is in the first room, before that is rounded.
-static void add_piece(const struct cpu_blocks *s, const struct piece *piece, void *tensor,
+static void add_piece(const struct blocks *s, const struct piece *piece, void *tensor,
                       float rooms[2][PIECE])
 {
     const int64_t n = (piece->rows.end - piece->rows.begin) * piece->shape.row;
@@ -120,10 +153,10 @@ static void add_piece(const struct cpu_blocks *s, const struct piece *piece, voi
 
 // ---- Passes ----
 
-void cpu_moments_part(void *context, int64_t begin, int64_t end)
+static void moments_part(void *context, int64_t begin, int64_t end)
 {
-    const struct cpu_run *r = context;
-    const struct cpu_blocks *s = r->state;
+    const struct run *r = context;
+    const struct blocks *s = r->state;
     float room[PIECE];
     for (int64_t item = begin; item < end; item++) {
         const struct cpu_rows rows = rows_of(r, item);
@@ -134,10 +167,10 @@ void cpu_moments_part(void *context, int64_t begin, int64_t end)
     }
 }
 
-void cpu_gradient_sums_part(void *context, int64_t begin, int64_t end)
+static void gradient_sums_part(void *context, int64_t begin, int64_t end)
 {
-    const struct cpu_run *r = context;
-    const struct cpu_blocks *s = r->state;
+    const struct run *r = context;
+    const struct blocks *s = r->state;
     float rooms[2][PIECE];
     for (int64_t item = begin; item < end; item++) {
         const struct cpu_rows rows = rows_of(r, item);
@@ -151,10 +184,10 @@ void cpu_gradient_sums_part(void *context, int64_t begin, int64_t end)
 }
 
 // From the last piece to the first: what was read last is still in the cache.
-void cpu_normalize_part(void *context, int64_t begin, int64_t end)
+static void normalize_part(void *context, int64_t begin, int64_t end)
 {
-    const struct cpu_run *r = context;
-    const struct cpu_blocks *s = r->state;
+    const struct run *r = context;
+    const struct blocks *s = r->state;
     float rooms[2][PIECE];
     for (int64_t item = end - 1; item >= begin; item--) {
         const struct cpu_rows rows = rows_of(r, item);
@@ -168,10 +201,10 @@ void cpu_normalize_part(void *context, int64_t begin, int64_t end)
     }
 }
 
-void cpu_gradient_part(void *context, int64_t begin, int64_t end)
+static void gradient_part(void *context, int64_t begin, int64_t end)
 {
-    const struct cpu_run *r = context;
-    const struct cpu_blocks *s = r->state;
+    const struct run *r = context;
+    const struct blocks *s = r->state;
     float rooms[3][PIECE];
     for (int64_t item = end - 1; item >= begin; item--) {
         const struct cpu_rows rows = rows_of(r, item);
@@ -186,15 +219,15 @@ void cpu_gradient_part(void *context, int64_t begin, int64_t end)
 
 // ---- Between the passes ----
 
-static int64_t width_of(const struct cpu_blocks *s, int64_t block)
+static int64_t width_of(const struct blocks *s, int64_t block)
 {
     return block + 1 == s->shape.blocks ? s->shape.last_width : s->shape.width;
 }
 
 // What all pieces of a block come to stands where that of the first one was.
-void cpu_join_moments(const struct cpu_run *r, int64_t block)
+static void join_moments(const struct run *r, int64_t block)
 {
-    const struct cpu_blocks *s = r->state;
+    const struct blocks *s = r->state;
     const int64_t width = s->shape.width;
     double *sums = sums_of(r, block, 0);
     for (int64_t piece = 1; piece < s->pieces; piece++) {
@@ -205,9 +238,9 @@ void cpu_join_moments(const struct cpu_run *r, int64_t block)
     }
 }
 
-void cpu_join_gradients(const struct cpu_run *r, int64_t block)
+static void join_gradients(const struct run *r, int64_t block)
 {
-    const struct cpu_blocks *s = r->state;
+    const struct blocks *s = r->state;
     const int64_t width = s->shape.width;
     double *sums = sums_of(r, block, 0);
     for (int64_t piece = 1; piece < s->pieces; piece++) {
@@ -220,8 +253,8 @@ void cpu_join_gradients(const struct cpu_run *r, int64_t block)
 }
 
 // y = (x - mean) gamma / sqrt(variance + epsilon) + beta. The shift makes up for the rounding of the mean.
-void cpu_set_affine(const struct cpu_run *r, struct cpu_lanes *lanes, int64_t i, int64_t channel,
-                    double mean, double variance)
+static void set_affine(const struct run *r, struct cpu_lanes *lanes, int64_t i, int64_t channel,
+                       double mean, double variance)
 {
     const double scale = (double)r->gamma[channel] / sqrt(variance + r->state->epsilon);
     lanes->mean[i] = (float)mean;
@@ -229,31 +262,31 @@ void cpu_set_affine(const struct cpu_run *r, struct cpu_lanes *lanes, int64_t i,
     lanes->shift[i] = (float)((double)r->beta[channel] + ((double)lanes->mean[i] - mean) * scale);
 }
 
-static void set_found(const struct cpu_run *r, struct cpu_lanes *lanes, const double *sums,
-                      int64_t i, int64_t channel)
+static void set_found(const struct run *r, struct cpu_lanes *lanes, const double *sums, int64_t i,
+                      int64_t channel)
 {
     const double variance = sums[r->state->shape.width + i] / (double)r->state->shape.rows;
-    cpu_set_affine(r, lanes, i, channel, sums[i], variance);
+    set_affine(r, lanes, i, channel, sums[i], variance);
     r->out[0][channel] = (float)sums[i];
     r->out[1][channel] = (float)variance;
 }
 
-static void set_given(const struct cpu_run *r, struct cpu_lanes *lanes, const double *sums,
-                      int64_t i, int64_t channel)
+static void set_given(const struct run *r, struct cpu_lanes *lanes, const double *sums, int64_t i,
+                      int64_t channel)
 {
     (void)sums;
-    cpu_set_affine(r, lanes, i, channel, (double)r->mean[channel], (double)r->variance[channel]);
+    set_affine(r, lanes, i, channel, (double)r->mean[channel], (double)r->variance[channel]);
 }
 
-void cpu_set_mean(const struct cpu_run *r, struct cpu_lanes *lanes, const double *sums, int64_t i,
-                  int64_t channel)
+static void set_mean(const struct run *r, struct cpu_lanes *lanes, const double *sums, int64_t i,
+                     int64_t channel)
 {
     (void)sums;
     lanes->mean[i] = r->mean[channel];
 }
 
 // sums: of dy, of dy (x - mean)
-static void set_gradient(const struct cpu_run *r, struct cpu_lanes *lanes, const double *sums,
+static void set_gradient(const struct run *r, struct cpu_lanes *lanes, const double *sums,
                          int64_t i, int64_t channel)
 {
     const double rows = (double)r->state->shape.rows;
@@ -269,8 +302,8 @@ static void set_gradient(const struct cpu_run *r, struct cpu_lanes *lanes, const
 }
 
 // The same with mean and variance given, which do not depend on x.
-static void set_sums(const struct cpu_run *r, struct cpu_lanes *lanes, const double *sums,
-                     int64_t i, int64_t channel)
+static void set_sums(const struct run *r, struct cpu_lanes *lanes, const double *sums, int64_t i,
+                     int64_t channel)
 {
     (void)lanes;
     const double inverse = 1.0 / sqrt((double)r->variance[channel] + r->state->epsilon);
@@ -278,12 +311,61 @@ static void set_sums(const struct cpu_run *r, struct cpu_lanes *lanes, const dou
     r->out[1][channel] = (float)sums[i];
 }
 
-static void set_scale(const struct cpu_run *r, struct cpu_lanes *lanes, const double *sums,
-                      int64_t i, int64_t channel)
+static void set_scale(const struct run *r, struct cpu_lanes *lanes, const double *sums, int64_t i,
+                      int64_t channel)
 {
     (void)sums;
     lanes->scale[i] =
         (float)((double)r->gamma[channel] / sqrt((double)r->variance[channel] + r->state->epsilon));
+}
+
+// Synchronized: what this replica gives to the totals, and what is made of the totals of all.
+static void set_moments(const struct run *r, struct cpu_lanes *lanes, const double *sums, int64_t i,
+                        int64_t channel)
+{
+    const struct cpu_normalization *n = &r->state->shape;
+    (void)lanes;
+    r->totals[channel] = sums[i] * (double)n->rows;
+    r->totals[n->channels + channel] = sums[n->width + i] + sums[i] * sums[i] * (double)n->rows;
+}
+
+static void set_of_moments(const struct run *r, struct cpu_lanes *lanes, const double *sums,
+                           int64_t i, int64_t channel)
+{
+    const int64_t channels = r->state->shape.channels;
+    const double rows = r->totals[2 * channels], mean = r->totals[channel] / rows;
+    const double variance = r->totals[channels + channel] / rows - mean * mean;
+    (void)sums;
+    // Comparisons are written so that NaN stays what it is.
+    set_affine(r, lanes, i, channel, mean, variance < 0 ? 0 : variance);
+    r->out[0][channel] = (float)mean;
+    r->out[1][channel] = (float)(variance < 0 ? 0 : variance);
+}
+
+static void set_totals(const struct run *r, struct cpu_lanes *lanes, const double *sums, int64_t i,
+                       int64_t channel)
+{
+    const struct cpu_normalization *n = &r->state->shape;
+    const double inverse = 1.0 / sqrt((double)r->variance[channel] + r->state->epsilon);
+    (void)lanes;
+    r->totals[channel] = sums[n->width + i] * inverse;
+    r->totals[n->channels + channel] = sums[i];
+    r->out[0][channel] = (float)r->totals[channel];
+    r->out[1][channel] = (float)sums[i];
+}
+
+static void set_of_totals(const struct run *r, struct cpu_lanes *lanes, const double *sums,
+                          int64_t i, int64_t channel)
+{
+    const int64_t channels = r->state->shape.channels;
+    const double rows = r->totals[2 * channels];
+    const double inverse = 1.0 / sqrt((double)r->variance[channel] + r->state->epsilon);
+    const double scale = (double)r->gamma[channel] * inverse;
+    (void)sums;
+    lanes->mean[i] = r->mean[channel];
+    lanes->scale[i] = (float)scale;
+    lanes->shift[i] = (float)(-scale * r->totals[channels + channel] / rows);
+    lanes->slope[i] = (float)(-scale * inverse * r->totals[channel] / rows);
 }
 
 // ---- Lanes ----
@@ -298,8 +380,8 @@ static void repeat(float *lanes, int64_t width)
 // Padding stays zero as its lanes are zero.
 static void lanes_part(void *context, int64_t begin, int64_t end)
 {
-    const struct cpu_run *r = context;
-    const struct cpu_blocks *s = r->state;
+    const struct run *r = context;
+    const struct blocks *s = r->state;
     for (int64_t block = r->first + begin; block < r->first + end; block++) {
         struct cpu_lanes *lanes = &r->lanes[block];
         const int64_t width = width_of(s, block), channel = block * s->shape.width;
@@ -317,12 +399,12 @@ static void lanes_part(void *context, int64_t begin, int64_t end)
 
 // ---- Launch ----
 
-void cpu_set_lanes(const struct ls_device *device, struct cpu_run *r,
-                   void (*join)(const struct cpu_run *, int64_t),
-                   void (*set)(const struct cpu_run *, struct cpu_lanes *, const double *, int64_t,
-                               int64_t))
+static void set_lanes(const struct ls_device *device, struct run *r,
+                      void (*join)(const struct run *, int64_t),
+                      void (*set)(const struct run *, struct cpu_lanes *, const double *, int64_t,
+                                  int64_t))
 {
-    const struct cpu_blocks *s = r->state;
+    const struct blocks *s = r->state;
     r->join = join;
     r->set = set;
     const double work = 10.0 + (join ? (double)s->pieces : 0.0); // for each channel
@@ -330,22 +412,22 @@ void cpu_set_lanes(const struct ls_device *device, struct cpu_run *r,
 }
 
 // `cost`: nanoseconds for an element on one thread
-void cpu_pass_blocks(const struct ls_device *device, struct cpu_run *r, double cost, cpu_body *body)
+static void pass_blocks(const struct ls_device *device, struct run *r, double cost, cpu_body *body)
 {
-    const struct cpu_blocks *s = r->state;
+    const struct blocks *s = r->state;
     const double elements = (double)(r->count * s->shape.width * s->shape.rows);
     cpu_parallel(device, r->count * s->pieces, 1, elements * cost, body, r);
 }
 
-struct cpu_run cpu_run_of(const struct ls_kernel *kernel, const struct cpu_call *launch)
+static struct run run_of(const struct ls_kernel *kernel, const struct cpu_call *launch)
 {
-    const struct cpu_blocks *s = kernel->state;
-    struct cpu_run r = {.state = s,
-                        .x = launch->arguments[0],
-                        .added = s->added < 0 ? NULL : launch->arguments[s->added],
-                        .gamma = launch->arguments[1],
-                        .result = cpu_output(kernel, launch, 0),
-                        .lanes = launch->scratch};
+    const struct blocks *s = kernel->state;
+    struct run r = {.state = s,
+                    .x = launch->arguments[0],
+                    .added = s->added < 0 ? NULL : launch->arguments[s->added],
+                    .gamma = launch->arguments[1],
+                    .result = cpu_output(kernel, launch, 0),
+                    .lanes = launch->scratch};
     r.sums = (double *)(r.lanes + s->shape.blocks);
     for (uint32_t i = 1; i < kernel->output_count; i++)
         r.out[i - 1] = cpu_output(kernel, launch, i);
@@ -353,16 +435,16 @@ struct cpu_run cpu_run_of(const struct ls_kernel *kernel, const struct cpu_call 
 }
 
 // Takes the next blocks; false: all are done.
-bool cpu_next_blocks(struct cpu_run *r)
+static bool next_blocks(struct run *r)
 {
-    const struct cpu_blocks *s = r->state;
+    const struct blocks *s = r->state;
     r->first += r->count;
     const int64_t left = s->shape.blocks - r->first;
     r->count = left < s->together ? left : s->together;
     return left > 0;
 }
 
-void cpu_finish_y(struct ls_kernel *kernel, const struct cpu_run *r)
+static void finish_y(struct ls_kernel *kernel, const struct run *r)
 {
     if (!cpu_activation_keeps_zero(r->state->shape.function.activation))
         cpu_zero_padding(cpu_output_desc(kernel, 0), r->result);
@@ -371,44 +453,44 @@ void cpu_finish_y(struct ls_kernel *kernel, const struct cpu_run *r)
 static int32_t run_forward(struct ls_device *device, struct ls_kernel *kernel,
                            const struct cpu_call *launch)
 {
-    struct cpu_run r = cpu_run_of(kernel, launch);
+    struct run r = run_of(kernel, launch);
     r.beta = launch->arguments[2];
-    while (cpu_next_blocks(&r)) {
-        cpu_pass_blocks(device, &r, 0.1, cpu_moments_part);
-        cpu_set_lanes(device, &r, cpu_join_moments, set_found);
-        cpu_pass_blocks(device, &r, 0.2, cpu_normalize_part);
+    while (next_blocks(&r)) {
+        pass_blocks(device, &r, 0.1, moments_part);
+        set_lanes(device, &r, join_moments, set_found);
+        pass_blocks(device, &r, 0.2, normalize_part);
     }
-    cpu_finish_y(kernel, &r);
+    finish_y(kernel, &r);
     return LS_OK;
 }
 
 static int32_t run_inference(struct ls_device *device, struct ls_kernel *kernel,
                              const struct cpu_call *launch)
 {
-    struct cpu_run r = cpu_run_of(kernel, launch);
+    struct run r = run_of(kernel, launch);
     r.beta = launch->arguments[2];
     r.mean = launch->arguments[3];
     r.variance = launch->arguments[4];
-    while (cpu_next_blocks(&r)) {
-        cpu_set_lanes(device, &r, NULL, set_given);
-        cpu_pass_blocks(device, &r, 0.2, cpu_normalize_part);
+    while (next_blocks(&r)) {
+        set_lanes(device, &r, NULL, set_given);
+        pass_blocks(device, &r, 0.2, normalize_part);
     }
-    cpu_finish_y(kernel, &r);
+    finish_y(kernel, &r);
     return LS_OK;
 }
 
 static int32_t run_backward(struct ls_device *device, struct ls_kernel *kernel,
                             const struct cpu_call *launch)
 {
-    struct cpu_run r = cpu_run_of(kernel, launch);
+    struct run r = run_of(kernel, launch);
     r.mean = launch->arguments[2];
     r.variance = launch->arguments[3];
     r.dy = launch->arguments[4];
-    while (cpu_next_blocks(&r)) {
-        cpu_set_lanes(device, &r, NULL, cpu_set_mean);
-        cpu_pass_blocks(device, &r, 0.15, cpu_gradient_sums_part);
-        cpu_set_lanes(device, &r, cpu_join_gradients, set_gradient);
-        cpu_pass_blocks(device, &r, 0.25, cpu_gradient_part);
+    while (next_blocks(&r)) {
+        set_lanes(device, &r, NULL, set_mean);
+        pass_blocks(device, &r, 0.15, gradient_sums_part);
+        set_lanes(device, &r, join_gradients, set_gradient);
+        pass_blocks(device, &r, 0.25, gradient_part);
     }
     return LS_OK;
 }
@@ -416,11 +498,11 @@ static int32_t run_backward(struct ls_device *device, struct ls_kernel *kernel,
 static int32_t run_inference_backward_data(struct ls_device *device, struct ls_kernel *kernel,
                                            const struct cpu_call *launch)
 {
-    struct cpu_run r = cpu_run_of(kernel, launch); // x is dy
+    struct run r = run_of(kernel, launch); // x is dy
     r.variance = launch->arguments[2];
-    while (cpu_next_blocks(&r)) {
-        cpu_set_lanes(device, &r, NULL, set_scale);
-        cpu_pass_blocks(device, &r, 0.2, cpu_normalize_part);
+    while (next_blocks(&r)) {
+        set_lanes(device, &r, NULL, set_scale);
+        pass_blocks(device, &r, 0.2, normalize_part);
     }
     return LS_OK;
 }
@@ -428,16 +510,77 @@ static int32_t run_inference_backward_data(struct ls_device *device, struct ls_k
 static int32_t run_inference_backward_weights(struct ls_device *device, struct ls_kernel *kernel,
                                               const struct cpu_call *launch)
 {
-    struct cpu_run r = cpu_run_of(kernel, launch);
+    struct run r = run_of(kernel, launch);
     r.mean = launch->arguments[1];
     r.variance = launch->arguments[2];
     r.dy = launch->arguments[3];
     r.out[0] = cpu_output(kernel, launch, 0);
     r.out[1] = cpu_output(kernel, launch, 1);
-    while (cpu_next_blocks(&r)) {
-        cpu_set_lanes(device, &r, NULL, cpu_set_mean);
-        cpu_pass_blocks(device, &r, 0.15, cpu_gradient_sums_part);
-        cpu_set_lanes(device, &r, cpu_join_gradients, set_sums);
+    while (next_blocks(&r)) {
+        set_lanes(device, &r, NULL, set_mean);
+        pass_blocks(device, &r, 0.15, gradient_sums_part);
+        set_lanes(device, &r, join_gradients, set_sums);
+    }
+    return LS_OK;
+}
+
+static int32_t run_moments(struct ls_device *device, struct ls_kernel *kernel,
+                           const struct cpu_call *launch)
+{
+    struct run r = run_of(kernel, launch);
+    r.totals = cpu_output(kernel, launch, 0);
+    r.totals[2 * r.state->shape.channels] = (double)r.state->shape.rows;
+    while (next_blocks(&r)) {
+        pass_blocks(device, &r, 0.1, moments_part);
+        set_lanes(device, &r, join_moments, set_moments);
+    }
+    return LS_OK;
+}
+
+static int32_t run_synchronized(struct ls_device *device, struct ls_kernel *kernel,
+                                const struct cpu_call *launch)
+{
+    struct run r = run_of(kernel, launch);
+    r.beta = launch->arguments[2];
+    r.totals = launch->arguments[3];
+    while (next_blocks(&r)) {
+        set_lanes(device, &r, NULL, set_of_moments);
+        pass_blocks(device, &r, 0.2, normalize_part);
+    }
+    finish_y(kernel, &r);
+    return LS_OK;
+}
+
+static int32_t run_synchronized_backward_sums(struct ls_device *device, struct ls_kernel *kernel,
+                                              const struct cpu_call *launch)
+{
+    struct run r = run_of(kernel, launch);
+    r.mean = launch->arguments[1];
+    r.variance = launch->arguments[2];
+    r.dy = launch->arguments[3];
+    r.out[0] = cpu_output(kernel, launch, 0);
+    r.out[1] = cpu_output(kernel, launch, 1);
+    r.totals = cpu_output(kernel, launch, 2);
+    r.totals[2 * r.state->shape.channels] = (double)r.state->shape.rows;
+    while (next_blocks(&r)) {
+        set_lanes(device, &r, NULL, set_mean);
+        pass_blocks(device, &r, 0.15, gradient_sums_part);
+        set_lanes(device, &r, join_gradients, set_totals);
+    }
+    return LS_OK;
+}
+
+static int32_t run_synchronized_backward_data(struct ls_device *device, struct ls_kernel *kernel,
+                                              const struct cpu_call *launch)
+{
+    struct run r = run_of(kernel, launch);
+    r.mean = launch->arguments[2];
+    r.variance = launch->arguments[3];
+    r.dy = launch->arguments[4];
+    r.totals = launch->arguments[5];
+    while (next_blocks(&r)) {
+        set_lanes(device, &r, NULL, set_of_totals);
+        pass_blocks(device, &r, 0.25, gradient_part);
     }
     return LS_OK;
 }
@@ -461,7 +604,7 @@ static int32_t run_statistics(struct ls_device *device, struct ls_kernel *kernel
 // ---- Prepare ----
 
 // False: the channels of x do not lie in blocks.
-static bool see(const struct ls_tensor_desc *x, struct cpu_blocks *s)
+static bool see(const struct ls_tensor_desc *x, struct blocks *s)
 {
     struct cpu_normalization *n = &s->shape;
     struct cpu_view view;
@@ -490,7 +633,7 @@ static bool see(const struct ls_tensor_desc *x, struct cpu_blocks *s)
 }
 
 // `readings`: tensors that are read a second time
-static void plan_passes(const struct ls_device *device, struct cpu_blocks *s, int64_t readings)
+static void plan_passes(const struct ls_device *device, struct blocks *s, int64_t readings)
 {
     const struct cpu_normalization *n = &s->shape;
     const int64_t block_bytes = n->rows * n->width * (int64_t)ls_dtype_bytes(s->dtype) * readings;
@@ -504,14 +647,14 @@ static void plan_passes(const struct ls_device *device, struct cpu_blocks *s, in
 }
 
 // `tensors`: the arguments that are shaped like x, and lie as it lies
-int32_t cpu_settle_blocks(struct ls_device *device, const struct ls_kernel_request *request,
-                          struct ls_kernel *kernel, struct ls_kernel_answer *answer,
-                          uint32_t tensors, int64_t readings)
+static int32_t settle_blocks(struct ls_device *device, const struct ls_kernel_request *request,
+                             struct ls_kernel *kernel, struct ls_kernel_answer *answer,
+                             uint32_t tensors, int64_t readings)
 {
     const int32_t status = cpu_same_layout(device, request, kernel, tensors);
     if (status)
         return status;
-    struct cpu_blocks *s = cpu_state(device, sizeof(*s));
+    struct blocks *s = cpu_state(device, sizeof(*s));
     if (!s)
         return LS_OUT_OF_MEMORY;
     kernel->state = s;
@@ -548,101 +691,69 @@ static const char *take_activation(struct cpu_epilogue *epilogue, struct cpu_nor
     return relu ? " + relu" : " + activation";
 }
 
-// `vectors`: how many follow x; then comes the addend, if there is one
-int32_t cpu_prepare_y(struct ls_device *device, const struct ls_kernel_request *request,
-                      struct ls_kernel *kernel, struct ls_kernel_answer *answer, uint32_t vectors,
-                      int64_t readings)
-{
-    const uint32_t extra = kernel->epilogue.op == LS_OP_ACTIVATION_BACKWARD, at = vectors + 1;
-    const bool adds = request->input_count - extra > at;
-    const uint32_t added = adds ? 1U << at : 0;
-    const int32_t status = cpu_settle_blocks(device, request, kernel, answer,
-                                             1U | added | 1U << request->input_count, readings);
-    if (status)
-        return status;
-    struct cpu_blocks *s = kernel->state;
-    char what[48];
-    s->added = adds ? (int32_t)at : -1;
-    // Of halves the sum is rounded, not its terms.
-    s->onto_y = kernel->accumulate & 1 && s->dtype != LS_F32 &&
-                kernel->epilogue.op != LS_OP_ACTIVATION_BACKWARD;
-    if (s->onto_y)
-        kernel->accumulate &= ~1U;
-    answer->in_place = 1U | added;
-    snprintf(what, sizeof(what), "batch normalization%s%s", adds ? " + add" : "",
-             take_activation(&kernel->epilogue, &s->shape));
-    cpu_implementation(device, answer, what);
-    return LS_OK;
-}
+typedef int32_t launch(struct ls_device *device, struct ls_kernel *kernel,
+                       const struct cpu_call *launch);
+
+static const struct operation {
+    uint32_t op;
+    launch *run;
+    const char *name;
+    uint32_t like_x; // bit i: input i is shaped as x, and lies as it lies
+    int64_t readings; // how often those are read a second time
+    // Of what makes y: how many vectors follow x, and then the addend, if there is one.
+    uint32_t vectors;
+    bool makes_dx;
+} operations[] = {
+    {LS_OP_BATCH_NORMALIZATION, run_forward, NULL, 1, 1, 2, false},
+    {LS_OP_BATCH_NORMALIZATION_INFERENCE, run_inference, NULL, 1, 0, 4, false},
+    {LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED, run_synchronized, NULL, 1, 0, 3, false},
+    {LS_OP_BATCH_NORMALIZATION_BACKWARD, run_backward, "batch normalization", 17, 2, 0, true},
+    {LS_OP_BATCH_NORMALIZATION_INFERENCE_BACKWARD_DATA, run_inference_backward_data,
+     "batch normalization", 1, 0, 0, true},
+    {LS_OP_BATCH_NORMALIZATION_INFERENCE_BACKWARD_WEIGHTS, run_inference_backward_weights,
+     "batch normalization", 9, 0, 0, false},
+    {LS_OP_BATCH_MOMENTS, run_moments, "batch moments", 1, 0, 0, false},
+    {LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED_BACKWARD_SUMS, run_synchronized_backward_sums,
+     "batch normalization", 9, 0, 0, false},
+    {LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED_BACKWARD_DATA, run_synchronized_backward_data,
+     "batch normalization", 17, 0, 0, true},
+};
 
 int32_t cpu_batch_normalization(struct ls_device *device, const struct ls_kernel_request *request,
                                 struct ls_kernel *kernel, struct ls_kernel_answer *answer)
 {
-    kernel->run = run_forward;
-    if (kernel->accumulate & 6)
+    const struct operation *operation = operations;
+    while (operation->op != request->op)
+        operation++;
+    const bool makes_y = operation->vectors > 0, fused = kernel->epilogue.op != LS_OP_NONE;
+    const bool follows_y = kernel->epilogue.op == LS_OP_ACTIVATION_BACKWARD;
+    const uint32_t at = operation->vectors + 1, y = 1U << request->input_count;
+    const bool adds = makes_y && request->input_count - follows_y > at;
+    const uint32_t added = adds ? 1U << at : 0;
+    char what[48];
+    kernel->run = operation->run;
+    if (makes_y && kernel->accumulate & 6)
         return cpu_unsupported(device, request, "mean and variance cannot be added to");
-    return cpu_prepare_y(device, request, kernel, answer, 2, 1);
-}
-
-int32_t cpu_batch_normalization_inference(struct ls_device *device,
-                                          const struct ls_kernel_request *request,
-                                          struct ls_kernel *kernel, struct ls_kernel_answer *answer)
-{
-    kernel->run = run_inference;
-    return cpu_prepare_y(device, request, kernel, answer, 4, 0);
-}
-
-// The result is added to what stands there, in the same pass.
-void cpu_add_to_result(const struct ls_kernel_request *request, struct ls_kernel *kernel)
-{
-    struct cpu_blocks *s = kernel->state;
-    if (!(kernel->accumulate & 1) || kernel->epilogue.op != LS_OP_NONE)
-        return;
-    s->added = (int32_t)request->input_count; // dx itself
-    kernel->accumulate &= ~1U;
-}
-
-int32_t cpu_batch_normalization_backward(struct ls_device *device,
-                                         const struct ls_kernel_request *request,
-                                         struct ls_kernel *kernel, struct ls_kernel_answer *answer)
-{
-    const int32_t status = cpu_settle_blocks(device, request, kernel, answer,
-                                             1U | 1U << 4 | 1U << request->input_count, 2);
+    const int32_t status = settle_blocks(
+        device, request, kernel, answer,
+        operation->like_x | added | (makes_y || operation->makes_dx ? y : 0), operation->readings);
     if (status)
         return status;
-    kernel->run = run_backward;
-    answer->in_place = 1U | 1U << 4;
-    cpu_add_to_result(request, kernel);
-    cpu_implementation(device, answer, "batch normalization");
-    return LS_OK;
-}
-
-int32_t cpu_batch_normalization_inference_backward_data(struct ls_device *device,
-                                                        const struct ls_kernel_request *request,
-                                                        struct ls_kernel *kernel,
-                                                        struct ls_kernel_answer *answer)
-{
-    const int32_t status =
-        cpu_settle_blocks(device, request, kernel, answer, 1U | 1U << request->input_count, 0);
-    if (status)
-        return status;
-    kernel->run = run_inference_backward_data;
-    answer->in_place = 1U;
-    cpu_add_to_result(request, kernel);
-    cpu_implementation(device, answer, "batch normalization");
-    return LS_OK;
-}
-
-int32_t cpu_batch_normalization_inference_backward_weights(struct ls_device *device,
-                                                           const struct ls_kernel_request *request,
-                                                           struct ls_kernel *kernel,
-                                                           struct ls_kernel_answer *answer)
-{
-    const int32_t status = cpu_settle_blocks(device, request, kernel, answer, 1U | 1U << 3, 0);
-    if (status)
-        return status;
-    kernel->run = run_inference_backward_weights;
-    cpu_implementation(device, answer, "batch normalization");
+    struct blocks *s = kernel->state;
+    if (makes_y) {
+        s->added = adds ? (int32_t)at : -1;
+        // Of halves the sum is rounded, not its terms.
+        s->onto_y = kernel->accumulate & 1 && s->dtype != LS_F32 && !follows_y;
+        snprintf(what, sizeof(what), "batch normalization%s%s", adds ? " + add" : "",
+                 take_activation(&kernel->epilogue, &s->shape));
+    } else if (operation->makes_dx && kernel->accumulate & 1 && !fused) {
+        s->added = (int32_t)request->input_count; // dx itself, in the same pass
+    }
+    if (s->onto_y || (operation->makes_dx && s->added >= 0))
+        kernel->accumulate &= ~1U;
+    if (makes_y || operation->makes_dx)
+        answer->in_place = operation->like_x | added;
+    cpu_implementation(device, answer, makes_y ? what : operation->name);
     return LS_OK;
 }
 

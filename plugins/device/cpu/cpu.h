@@ -62,13 +62,10 @@ cpu_prepare cpu_convolution_forward, cpu_convolution_backward_data,
     cpu_convolution_backward_weights;
 cpu_prepare cpu_dense_forward, cpu_dense_backward_data, cpu_dense_backward_weights;
 cpu_prepare cpu_max_pool, cpu_max_pool_backward, cpu_average_pool, cpu_average_pool_backward;
-cpu_prepare cpu_batch_normalization, cpu_batch_normalization_backward,
-    cpu_batch_normalization_inference, cpu_batch_normalization_inference_backward_data,
-    cpu_batch_normalization_inference_backward_weights, cpu_batch_statistics;
-cpu_prepare cpu_batch_moments, cpu_synchronized_normalization,
-    cpu_synchronized_normalization_backward_sums, cpu_synchronized_normalization_backward_data;
-cpu_prepare cpu_activation, cpu_activation_backward, cpu_add, cpu_dropout, cpu_noise;
-cpu_prepare cpu_maximum, cpu_maximum_backward;
+cpu_prepare cpu_batch_normalization; // forward and backward, synchronized, too
+cpu_prepare cpu_batch_statistics;
+cpu_prepare cpu_elementwise; // activations, LS_OP_ADD, LS_OP_MAXIMUM, and the backward ones
+cpu_prepare cpu_dropout, cpu_noise;
 cpu_prepare cpu_function, cpu_function_backward;
 cpu_prepare cpu_pair, cpu_pair_backward, cpu_reduce, cpu_reduce_backward;
 cpu_prepare cpu_concatenate, cpu_concatenate_backward, cpu_take_part, cpu_put_part, cpu_transpose,
@@ -76,10 +73,9 @@ cpu_prepare cpu_concatenate, cpu_concatenate_backward, cpu_take_part, cpu_put_pa
 cpu_prepare cpu_softmax, cpu_softmax_backward, cpu_reshape, cpu_convert, cpu_from_bytes;
 cpu_prepare cpu_cross_entropy, cpu_cross_entropy_backward, cpu_squared_error,
     cpu_squared_error_backward;
-cpu_prepare cpu_sgd_update, cpu_adam_update, cpu_average_update, cpu_measure;
+cpu_prepare cpu_flat_range; // updates, clipping, averages, measures
 cpu_prepare cpu_loss, cpu_metric;
 cpu_prepare cpu_masked_mean; // and the backward one
-cpu_prepare cpu_update, cpu_clip, cpu_lamb_direction, cpu_lamb_update, cpu_ema_update, cpu_unscale;
 cpu_prepare cpu_layer_normalization, cpu_layer_normalization_backward;
 cpu_prepare cpu_gather_rows, cpu_gather_rows_backward;
 cpu_prepare cpu_recurrent, cpu_recurrent_backward, cpu_differs;

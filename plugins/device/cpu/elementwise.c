@@ -106,102 +106,58 @@ void cpu_epilogue_run(struct ls_device *device, const struct ls_kernel *kernel,
 
 // ---- operations ----
 
-static int32_t run_activation(struct ls_device *device, struct ls_kernel *kernel,
-                              const struct cpu_call *launch)
+// Each is a loop over all its inputs and outputs, which are of one type and lie alike.
+static const struct operation {
+    uint32_t op;
+    cpu_flat_loop *loop;
+    uint32_t inputs, in_place;
+    double cost; // 0: that of the activation
+    const char *name;
+} operations[] = {
+    {LS_OP_ACTIVATION, activate, 1, 1, 0, "activation"},
+    {LS_OP_ACTIVATION_BACKWARD, activate_backward, 2, 3, 0, "activation"},
+    {LS_OP_ADD, add, 2, 3, 0.15, "add"},
+    {LS_OP_MAXIMUM, maximum, 2, 3, 0.15, "maximum"},
+    {LS_OP_MAXIMUM_BACKWARD, maximum_backward, 3, 3, 0.3, "maximum"},
+};
+
+static const struct operation *operation_of(uint32_t op)
 {
-    const struct cpu_function function = {kernel->attributes.activation,
-                                          kernel->attributes.activation_alpha};
-    activate_tensor(device, function, launch->arguments[0], cpu_output(kernel, launch, 0),
-                    cpu_output_desc(kernel, 0));
-    return LS_OK;
+    const struct operation *operation = operations;
+    while (operation->op != op)
+        operation++;
+    return operation;
 }
 
-int32_t cpu_activation(struct ls_device *device, const struct ls_kernel_request *request,
-                       struct ls_kernel *kernel, struct ls_kernel_answer *answer)
-{
-    kernel->run = run_activation;
-    answer->in_place = 1;
-    cpu_implementation(device, answer, "activation");
-    return cpu_same_layout(device, request, kernel, 1U | 1U << request->input_count);
-}
-
-static int32_t run_activation_backward(struct ls_device *device, struct ls_kernel *kernel,
-                                       const struct cpu_call *launch)
-{
-    const struct cpu_function function = {kernel->attributes.activation,
-                                          kernel->attributes.activation_alpha};
-    activate_backward_tensor(device, function, launch->arguments[0], launch->arguments[1],
-                             cpu_output(kernel, launch, 0), cpu_output_desc(kernel, 0));
-    return LS_OK;
-}
-
-int32_t cpu_activation_backward(struct ls_device *device, const struct ls_kernel_request *request,
-                                struct ls_kernel *kernel, struct ls_kernel_answer *answer)
-{
-    kernel->run = run_activation_backward;
-    answer->in_place = 3;
-    cpu_implementation(device, answer, "activation");
-    return cpu_same_layout(device, request, kernel, 3U | 1U << request->input_count);
-}
-
-// The loop over all inputs and outputs of the kernel, which are of one type and lie alike.
 static int32_t run_flat(struct ls_device *device, struct ls_kernel *kernel,
-                        const struct cpu_call *launch, cpu_flat_loop *loop, double cost)
+                        const struct cpu_call *launch)
 {
-    const struct elementwise e = {device->loops->elementwise, {0}};
+    const struct operation *operation = operation_of(kernel->op);
+    const struct ls_op_attributes *a = &kernel->attributes;
+    const struct elementwise e = {device->loops->elementwise, {a->activation, a->activation_alpha}};
     const struct ls_tensor_desc *y = cpu_output_desc(kernel, 0);
-    struct cpu_flat flat = {loop, &e, y->dtype, cpu_elements(y), {NULL}, {NULL}};
+    struct cpu_flat flat = {operation->loop, &e, y->dtype, cpu_elements(y), {NULL}, {NULL}};
     for (uint32_t i = 0; i < kernel->output_count; i++)
         flat.out[i] = cpu_output(kernel, launch, i);
-    for (uint32_t i = 0; i < kernel->input_count && i < CPU_FLAT_INPUTS; i++)
+    for (uint32_t i = 0; i < operation->inputs; i++)
         flat.in[i] = launch->arguments[i];
-    cpu_flat_run(device, &flat, cost);
+    cpu_flat_run(device, &flat,
+                 operation->cost > 0 ? operation->cost : activation_cost(a->activation));
+    if (kernel->op == LS_OP_ACTIVATION && !cpu_activation_keeps_zero(a->activation))
+        cpu_zero_padding(y, flat.out[0]);
     return LS_OK;
 }
 
-static int32_t run_add(struct ls_device *device, struct ls_kernel *kernel,
-                       const struct cpu_call *launch)
+int32_t cpu_elementwise(struct ls_device *device, const struct ls_kernel_request *request,
+                        struct ls_kernel *kernel, struct ls_kernel_answer *answer)
 {
-    return run_flat(device, kernel, launch, add, 0.15);
-}
-
-int32_t cpu_add(struct ls_device *device, const struct ls_kernel_request *request,
-                struct ls_kernel *kernel, struct ls_kernel_answer *answer)
-{
-    kernel->run = run_add;
-    answer->in_place = 3;
-    cpu_implementation(device, answer, "add");
-    return cpu_same_layout(device, request, kernel, 3U | 1U << request->input_count);
-}
-
-static int32_t run_maximum(struct ls_device *device, struct ls_kernel *kernel,
-                           const struct cpu_call *launch)
-{
-    return run_flat(device, kernel, launch, maximum, 0.15);
-}
-
-int32_t cpu_maximum(struct ls_device *device, const struct ls_kernel_request *request,
-                    struct ls_kernel *kernel, struct ls_kernel_answer *answer)
-{
-    kernel->run = run_maximum;
-    answer->in_place = 3;
-    cpu_implementation(device, answer, "maximum");
-    return cpu_same_layout(device, request, kernel, 7U);
-}
-
-static int32_t run_maximum_backward(struct ls_device *device, struct ls_kernel *kernel,
-                                    const struct cpu_call *launch)
-{
-    return run_flat(device, kernel, launch, maximum_backward, 0.3);
-}
-
-int32_t cpu_maximum_backward(struct ls_device *device, const struct ls_kernel_request *request,
-                             struct ls_kernel *kernel, struct ls_kernel_answer *answer)
-{
-    kernel->run = run_maximum_backward;
-    answer->in_place = 3;
-    cpu_implementation(device, answer, "maximum");
-    return cpu_same_layout(device, request, kernel, 31U);
+    const struct operation *operation = operation_of(request->op);
+    kernel->run = run_flat;
+    answer->in_place = operation->in_place;
+    cpu_implementation(device, answer, operation->name);
+    return cpu_same_layout(device, request, kernel,
+                           ((1U << operation->inputs) - 1) | ((1U << request->output_count) - 1)
+                                                                 << request->input_count);
 }
 
 // ---- floats from bytes ----
