@@ -190,11 +190,11 @@ static enum ls_status apply_rule(struct differentiation *d, uint32_t index)
     const struct ls_operation_row *row = ls_operation_row(d->graph->operations[index].op);
     enum ls_status status = LS_OK;
 
+    for (uint32_t i = 0; i < LS_MAX_BACKWARD && row->backward[i] && !status; i++)
+        status = gradient_by_operation(d, index, row->backward[i]);
+    if (row->backward[0])
+        return status;
     switch (row->gradient) {
-    case LS_GRADIENT_BY_OPERATIONS:
-        for (uint32_t i = 0; i < LS_MAX_BACKWARD && row->backward[i] && !status; i++)
-            status = gradient_by_operation(d, index, row->backward[i]);
-        break;
     case LS_GRADIENT_SAME_OPERATION: return gradient_by_same_operation(d, index);
     case LS_GRADIENT_PASSED_ON: return pass_gradient_on(d, index);
     case LS_GRADIENT_OF_READER:
@@ -208,7 +208,7 @@ static enum ls_status apply_rule(struct differentiation *d, uint32_t index)
 // Whether the gradient rule reads the gradient of this output.
 static bool reads_gradient(const struct ls_operation_row *row, uint32_t output)
 {
-    if (row->gradient != LS_GRADIENT_BY_OPERATIONS)
+    if (!row->backward[0])
         return output == 0;
     for (uint32_t i = 0; i < LS_MAX_BACKWARD && row->backward[i]; i++)
         for (uint32_t k = 0; k < LS_MAX_ARGUMENTS; k++) {

@@ -85,10 +85,9 @@ enum ls_operation_fusion {
     LS_FUSION_ADDEND, // its other input becomes the producer's argument of kind ADDEND
 };
 
-// Where the gradients of its inputs come from.
+// Where the gradients of its inputs come from, where no operation makes them.
 enum ls_operation_gradient {
     LS_GRADIENT_NONE, // it has none
-    LS_GRADIENT_BY_OPERATIONS, // those in `backward`, whose arguments say the rest
     LS_GRADIENT_SAME_OPERATION, // itself, on the gradient of its output
     LS_GRADIENT_PASSED_ON, // the gradient of its output is that of each input
     // Its output is read by an operation that also takes its input, whose rule makes the whole
@@ -117,8 +116,10 @@ struct ls_operation_row {
     enum ls_operation_examples examples;
     enum ls_operation_fusion fusion;
     uint32_t backward_of; // LS_OP_NONE: no backward operation
+    // The operations that make the gradients of its inputs, in the order in which they run; their
+    // arguments say the rest. None: `gradient` says where they come from.
+    uint32_t backward[LS_MAX_BACKWARD];
     enum ls_operation_gradient gradient;
-    uint32_t backward[LS_MAX_BACKWARD]; // in the order in which they run
     // The operation that takes statistics of training where this one finds those of the batch: its
     // inputs are those of this one, then a parameter for each output of kind STATISTIC. LS_OP_NONE:
     // there is none.
