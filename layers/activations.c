@@ -199,13 +199,15 @@ enum ls_status ls_activation_add(struct ls_graph *graph,
 
 // ---- The layers ----
 
-static enum ls_status build_layer(struct ls_graph *graph, const struct ls_layer_call *call,
-                                  struct ls_layer_activation (*read)(struct ls_config *config),
-                                  struct ls_tensor **outputs)
+static enum ls_status build(struct ls_graph *graph, const struct ls_layer_call *call,
+                            struct ls_tensor **outputs)
 {
     struct ls_config c = {.graph = graph, .object = call->config};
     struct ls_tensor *input = ls_call_input(call);
-    const struct ls_layer_activation activation = read(&c);
+    size_t i = 0;
+    while (layers[i].kind != call->kind)
+        i++;
+    const struct ls_layer_activation activation = layers[i].read(&c);
     if (c.status || !input)
         return c.status;
     return ls_activation_add(graph, &activation, input, outputs);
@@ -213,43 +215,25 @@ static enum ls_status build_layer(struct ls_graph *graph, const struct ls_layer_
 
 static const char *const activation_keys[] = {"activation", NULL};
 
-static enum ls_status build_activation(struct ls_graph *graph, const struct ls_layer_call *call,
-                                       struct ls_tensor **outputs)
-{
-    return build_layer(graph, call, read_activation, outputs);
-}
-
 const struct ls_layer_kind ls_layer_activation = {
     .class_name = "Activation",
     .summary = "an activation function by name",
     .mask = LS_MASK_PASSES,
     .keys = activation_keys,
-    .build = build_activation,
+    .build = build,
 };
 
 static const char *const relu_keys[] = {"max_value", "negative_slope", "threshold", NULL};
-
-static enum ls_status build_relu(struct ls_graph *graph, const struct ls_layer_call *call,
-                                 struct ls_tensor **outputs)
-{
-    return build_layer(graph, call, read_relu, outputs);
-}
 
 const struct ls_layer_kind ls_layer_relu = {
     .class_name = "ReLU",
     .summary = "rectified linear unit: max(x, 0)",
     .mask = LS_MASK_PASSES,
     .keys = relu_keys,
-    .build = build_relu,
+    .build = build,
 };
 
 static const char *const softmax_keys[] = {"axis", NULL};
-
-static enum ls_status build_softmax(struct ls_graph *graph, const struct ls_layer_call *call,
-                                    struct ls_tensor **outputs)
-{
-    return build_layer(graph, call, read_softmax, outputs);
-}
 
 const struct ls_layer_kind ls_layer_softmax = {
     .class_name = "Softmax",
@@ -257,37 +241,25 @@ const struct ls_layer_kind ls_layer_softmax = {
     .mask = LS_MASK_REFUSED,
     .moves_axes = true,
     .keys = softmax_keys,
-    .build = build_softmax,
+    .build = build,
 };
 
 static const char *const leaky_relu_keys[] = {"negative_slope", "alpha", NULL};
-
-static enum ls_status build_leaky_relu(struct ls_graph *graph, const struct ls_layer_call *call,
-                                       struct ls_tensor **outputs)
-{
-    return build_layer(graph, call, read_leaky_relu, outputs);
-}
 
 const struct ls_layer_kind ls_layer_leaky_relu = {
     .class_name = "LeakyReLU",
     .summary = "x above 0, a fraction of it below",
     .mask = LS_MASK_PASSES,
     .keys = leaky_relu_keys,
-    .build = build_leaky_relu,
+    .build = build,
 };
 
 static const char *const elu_keys[] = {"alpha", NULL};
-
-static enum ls_status build_elu(struct ls_graph *graph, const struct ls_layer_call *call,
-                                struct ls_tensor **outputs)
-{
-    return build_layer(graph, call, read_elu, outputs);
-}
 
 const struct ls_layer_kind ls_layer_elu = {
     .class_name = "ELU",
     .summary = "x above 0, alpha (exp(x) - 1) below",
     .mask = LS_MASK_PASSES,
     .keys = elu_keys,
-    .build = build_elu,
+    .build = build,
 };

@@ -290,45 +290,31 @@ static bool is_border(const json_t *value)
            json_integer_value(value) <= LS_CONFIG_WINDOW;
 }
 
-void ls_config_borders(struct ls_config *config, const char *key, int32_t missing, int32_t out[4])
+void ls_config_borders(struct ls_config *config, const char *key, uint32_t axes, int32_t missing,
+                       int32_t out[][2])
 {
+    static const char *const lists[] = {"or a list of two", "a list of two, or two lists of two",
+                                        "a list of three, or three lists of two"};
     const json_t *value = json_object_get(config->object, key);
     bool right = true;
     char text[SHOWN];
 
-    for (int i = 0; i < 4; i++)
-        out[i] = missing;
-    if (!value)
-        return;
-    for (size_t i = 0; i < 4; i++) {
-        const json_t *axis = json_is_array(value) ? json_array_get(value, i / 2) : value;
-        const json_t *side = json_is_array(axis) ? json_array_get(axis, i % 2) : axis;
-        right = right && is_border(side) &&
-                (!json_is_array(value) || json_array_size(value) == 2) &&
-                (!json_is_array(axis) || json_array_size(axis) == 2);
-        out[i] = right ? (int32_t)json_integer_value(side) : 0;
+    for (size_t i = 0; i < 2 * axes; i++) {
+        const json_t *side = value;
+        if (axes > 1 && json_is_array(side)) {
+            right = right && json_array_size(side) == axes;
+            side = json_array_get(side, i / 2);
+        }
+        if (json_is_array(side)) {
+            right = right && json_array_size(side) == 2;
+            side = json_array_get(side, i % 2);
+        }
+        right = right && (!value || is_border(side));
+        out[i / 2][i % 2] = !value ? missing : right ? (int32_t)json_integer_value(side) : 0;
     }
     if (!right)
-        ls_config_fail(config, key,
-                       "expected an integer from 0 to %d, a list of two, or two lists of two, "
-                       "got %s",
-                       LS_CONFIG_WINDOW, ls_json_text(value, text, sizeof(text)));
-}
-
-void ls_config_ends(struct ls_config *config, const char *key, int32_t missing, int32_t out[2])
-{
-    const json_t *value = json_object_get(config->object, key);
-    bool right = !json_is_array(value) || json_array_size(value) == 2;
-    char text[SHOWN];
-
-    for (size_t i = 0; i < 2; i++) {
-        const json_t *end = json_is_array(value) ? json_array_get(value, i) : value;
-        right = right && (!value || is_border(end));
-        out[i] = value && right ? (int32_t)json_integer_value(end) : missing;
-    }
-    if (!right)
-        ls_config_fail(config, key, "expected an integer from 0 to %d, or a list of two, got %s",
-                       LS_CONFIG_WINDOW, ls_json_text(value, text, sizeof(text)));
+        ls_config_fail(config, key, "expected an integer from 0 to %d, %s, got %s",
+                       LS_CONFIG_WINDOW, lists[axes - 1], ls_json_text(value, text, sizeof(text)));
 }
 
 // An array that Keras wrote: {"class_name": "__numpy__", "config": {"value": [...]}}.

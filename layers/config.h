@@ -63,11 +63,11 @@ void ls_config_sizes(struct ls_config *config, const char *key, uint32_t count, 
                      int32_t *out);
 // padding of a sequence: whether it is "same" or "causal" rather than "valid".
 void ls_config_padding_steps(struct ls_config *config, bool *same, bool *causal);
-// Elements before and after rows, then columns: one integer for all, a list of two for rows and
-// columns, or two lists of two. `missing` for all where the key is not there.
-void ls_config_borders(struct ls_config *config, const char *key, int32_t missing, int32_t out[4]);
-// Steps before and after: one integer for both, or a list of two.
-void ls_config_ends(struct ls_config *config, const char *key, int32_t missing, int32_t out[2]);
+// Elements before and behind each of `axes` dimensions: one integer for all, a list of one for each
+// dimension, or of lists of two; for one axis an integer or a list of two. `missing` for all where
+// the key is not there.
+void ls_config_borders(struct ls_config *config, const char *key, uint32_t axes, int32_t missing,
+                       int32_t out[][2]);
 // A number, or a list of numbers (as Keras writes one, or an array): the caller frees `values`.
 struct ls_numbers {
     float *values;

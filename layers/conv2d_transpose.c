@@ -35,14 +35,14 @@ static int64_t size_of(const struct ls_convolution *o, uint32_t axis, int64_t si
 
 // x: (B, [D], H, W, C) -> (B, [OD], OH, OW, filters); (B, T, C) -> (B, OT, filters) as one row of
 // an image
-static enum ls_status transpose(struct ls_graph *graph, const struct ls_layer_call *call,
-                                uint32_t axes, struct ls_tensor **outputs)
+static enum ls_status build(struct ls_graph *graph, const struct ls_layer_call *call,
+                            struct ls_tensor **outputs)
 {
     struct ls_config c = {.graph = graph, .object = call->config};
     struct ls_convolution o;
     struct ls_tensor *arguments[3] = {ls_call_input(call)}, *made;
     const int64_t filters = ls_config_integer(&c, "filters", 1, LS_CONFIG_LARGEST, LS_CONFIG_NONE);
-    ls_read_convolution(&c, axes, &o);
+    ls_read_convolution(&c, call->kind->axes, &o);
     if (o.causal)
         ls_config_fail(&c, "padding", "expected \"valid\" or \"same\", got \"causal\"");
     ls_config_null(&c, "output_padding");
@@ -72,41 +72,26 @@ static enum ls_status transpose(struct ls_graph *graph, const struct ls_layer_ca
     return status ? status : ls_add_image_end(graph, &o, made, outputs);
 }
 
-static enum ls_status build_2d(struct ls_graph *graph, const struct ls_layer_call *call,
-                               struct ls_tensor **outputs)
-{
-    return transpose(graph, call, 2, outputs);
-}
-
-static enum ls_status build_3d(struct ls_graph *graph, const struct ls_layer_call *call,
-                               struct ls_tensor **outputs)
-{
-    return transpose(graph, call, 3, outputs);
-}
-
-static enum ls_status build_1d(struct ls_graph *graph, const struct ls_layer_call *call,
-                               struct ls_tensor **outputs)
-{
-    return transpose(graph, call, 1, outputs);
-}
-
 const struct ls_layer_kind ls_layer_conv2d_transpose = {
     .class_name = "Conv2DTranspose",
     .summary = "transposed convolution of images",
     .keys = keys,
-    .build = build_2d,
+    .axes = 2,
+    .build = build,
 };
 
 const struct ls_layer_kind ls_layer_conv3d_transpose = {
     .class_name = "Conv3DTranspose",
     .summary = "transposed convolution of volumes",
     .keys = keys,
-    .build = build_3d,
+    .axes = 3,
+    .build = build,
 };
 
 const struct ls_layer_kind ls_layer_conv1d_transpose = {
     .class_name = "Conv1DTranspose",
     .summary = "transposed convolution of sequences",
     .keys = keys,
-    .build = build_1d,
+    .axes = 1,
+    .build = build,
 };

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the convolutions share.
+// What the convolutions share, and Conv1D, Conv2D and Conv3D: convolution with a kernel ([[planes,] rows,] columns,
+// channels / groups, filters), then the activation.
 #include "layers/convolution.h"
 
-const char *const ls_convolution_keys[] = {
+static const char *const keys[] = {
     "filters",          "kernel_size",
     "strides",          "padding",
     "data_format",      "dilation_rate",
@@ -183,12 +184,12 @@ static enum ls_status read_options(const struct ls_graph *graph, const json_t *o
 
 // x: (B, [D], H, W, C) -> (B, [OD], OH, OW, filters); (B, T, C) -> (B, OT, filters) as one row of
 // an image
-enum ls_status ls_build_convolution(struct ls_graph *graph, const struct ls_layer_call *call,
-                                    uint32_t axes, struct ls_tensor **outputs)
+static enum ls_status build(struct ls_graph *graph, const struct ls_layer_call *call,
+                            struct ls_tensor **outputs)
 {
     struct kernel_options o = {.filters = 0};
     struct ls_tensor *input = ls_call_input(call), *arguments[3], *y;
-    enum ls_status status = read_options(graph, call->config, axes, &o);
+    enum ls_status status = read_options(graph, call->config, call->kind->axes, &o);
     if (status || !input)
         return status;
     status = ls_add_image(graph, &o.convolution, input, &arguments[0]);
@@ -211,3 +212,27 @@ enum ls_status ls_build_convolution(struct ls_graph *graph, const struct ls_laye
         ls_finish_convolution(graph, &o.convolution, LS_OP_CONV2D, arguments, o.filters, NULL, &y);
     return status ? status : ls_add_image_end(graph, &o.convolution, y, outputs);
 }
+
+const struct ls_layer_kind ls_layer_conv1d = {
+    .class_name = "Conv1D",
+    .summary = "convolution of sequences",
+    .keys = keys,
+    .axes = 1,
+    .build = build,
+};
+
+const struct ls_layer_kind ls_layer_conv2d = {
+    .class_name = "Conv2D",
+    .summary = "convolution of images",
+    .keys = keys,
+    .axes = 2,
+    .build = build,
+};
+
+const struct ls_layer_kind ls_layer_conv3d = {
+    .class_name = "Conv3D",
+    .summary = "convolution of volumes",
+    .keys = keys,
+    .axes = 3,
+    .build = build,
+};

@@ -50,9 +50,4 @@ LS_STATUS ls_finish_convolution(struct ls_graph *graph, const struct ls_convolut
                                 struct ls_tensor *arguments[3], int64_t size,
                                 const struct ls_shape *shape, struct ls_tensor **out);
 
-// Conv1D, Conv2D and Conv3D.
-extern const char *const ls_convolution_keys[];
-LS_STATUS ls_build_convolution(struct ls_graph *graph, const struct ls_layer_call *call,
-                               uint32_t axes, struct ls_tensor **outputs);
-
 #endif

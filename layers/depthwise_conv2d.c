@@ -73,12 +73,12 @@ static enum ls_status add_depthwise(struct ls_graph *graph, const char *name, st
 }
 
 // x: (B, H, W, C) -> (B, OH, OW, C multiplier), or (B, T, C) -> (B, OT, C multiplier)
-static enum ls_status depthwise(struct ls_graph *graph, const struct ls_layer_call *call,
-                                uint32_t axes, struct ls_tensor **outputs)
+static enum ls_status build_depthwise(struct ls_graph *graph, const struct ls_layer_call *call,
+                                      struct ls_tensor **outputs)
 {
     struct ls_config c = {.graph = graph, .object = call->config};
     struct options o;
-    read_options(&c, axes, &o);
+    read_options(&c, call->kind->axes, &o);
     struct ls_tensor *arguments[3] = {ls_call_input(call)}, *y;
     if (c.status || !arguments[0])
         return c.status;
@@ -92,12 +92,12 @@ static enum ls_status depthwise(struct ls_graph *graph, const struct ls_layer_ca
 }
 
 // x: (B, H, W, C) -> (B, OH, OW, filters), or (B, T, C) -> (B, OT, filters)
-static enum ls_status separable(struct ls_graph *graph, const struct ls_layer_call *call,
-                                uint32_t axes, struct ls_tensor **outputs)
+static enum ls_status build_separable(struct ls_graph *graph, const struct ls_layer_call *call,
+                                      struct ls_tensor **outputs)
 {
     struct ls_config c = {.graph = graph, .object = call->config};
     struct options o;
-    read_options(&c, axes, &o);
+    read_options(&c, call->kind->axes, &o);
     o.filters = ls_config_integer(&c, "filters", 1, LS_CONFIG_LARGEST, LS_CONFIG_NONE);
     o.pointwise = ls_config_initializer(&c, "pointwise_initializer", "glorot_uniform");
     struct ls_tensor *arguments[3] = {ls_call_input(call)}, *y;
@@ -124,54 +124,34 @@ static enum ls_status separable(struct ls_graph *graph, const struct ls_layer_ca
     return status ? status : ls_add_image_end(graph, &o.convolution, y, outputs);
 }
 
-static enum ls_status build_depthwise2d(struct ls_graph *graph, const struct ls_layer_call *call,
-                                        struct ls_tensor **outputs)
-{
-    return depthwise(graph, call, 2, outputs);
-}
-
-static enum ls_status build_depthwise1d(struct ls_graph *graph, const struct ls_layer_call *call,
-                                        struct ls_tensor **outputs)
-{
-    return depthwise(graph, call, 1, outputs);
-}
-
-static enum ls_status build_separable2d(struct ls_graph *graph, const struct ls_layer_call *call,
-                                        struct ls_tensor **outputs)
-{
-    return separable(graph, call, 2, outputs);
-}
-
-static enum ls_status build_separable1d(struct ls_graph *graph, const struct ls_layer_call *call,
-                                        struct ls_tensor **outputs)
-{
-    return separable(graph, call, 1, outputs);
-}
-
 const struct ls_layer_kind ls_layer_depthwise_conv2d = {
     .class_name = "DepthwiseConv2D",
     .summary = "convolution of each channel by itself",
     .keys = depthwise_keys,
-    .build = build_depthwise2d,
+    .axes = 2,
+    .build = build_depthwise,
 };
 
 const struct ls_layer_kind ls_layer_separable_conv2d = {
     .class_name = "SeparableConv2D",
     .summary = "convolution of each channel by itself, then of the channels",
     .keys = separable_keys,
-    .build = build_separable2d,
+    .axes = 2,
+    .build = build_separable,
 };
 
 const struct ls_layer_kind ls_layer_depthwise_conv1d = {
     .class_name = "DepthwiseConv1D",
     .summary = "convolution of each channel of a sequence by itself",
     .keys = depthwise_keys,
-    .build = build_depthwise1d,
+    .axes = 1,
+    .build = build_depthwise,
 };
 
 const struct ls_layer_kind ls_layer_separable_conv1d = {
     .class_name = "SeparableConv1D",
     .summary = "convolution of each channel of a sequence by itself, then of the channels",
     .keys = separable_keys,
-    .build = build_separable1d,
+    .axes = 1,
+    .build = build_separable,
 };

@@ -142,9 +142,4 @@ LS_STATUS ls_add_scale(struct ls_graph *graph, double factor, double offset, str
 LS_STATUS ls_add_concatenation(struct ls_graph *graph, struct ls_tensor *const *inputs,
                                uint32_t count, uint32_t axis, struct ls_tensor **out);
 
-// Keys and operation of the two pooling layers.
-extern const char *const ls_pooling_keys[];
-LS_STATUS ls_build_pooling(struct ls_graph *graph, uint32_t op, const struct ls_layer_call *call,
-                           struct ls_tensor **outputs);
-
 #endif

@@ -74,9 +74,10 @@ static enum ls_status merge_next(struct ls_graph *graph, uint32_t function, stru
     return status;
 }
 
-static enum ls_status merge(struct ls_graph *graph, const struct ls_layer_call *call,
-                            uint32_t function, struct ls_tensor **outputs)
+static enum ls_status build(struct ls_graph *graph, const struct ls_layer_call *call,
+                            struct ls_tensor **outputs)
 {
+    const uint32_t function = call->kind->function;
     struct ls_tensor *merged = NULL, *next, *mask = NULL, *own = NULL;
     uint32_t ndims = 0;
     enum ls_status status = LS_OK;
@@ -105,60 +106,30 @@ static enum ls_status merge(struct ls_graph *graph, const struct ls_layer_call *
     return status;
 }
 
-static enum ls_status build_add(struct ls_graph *graph, const struct ls_layer_call *call,
-                                struct ls_tensor **outputs)
-{
-    return merge(graph, call, LS_PAIR_ADD, outputs);
-}
-
-static enum ls_status build_subtract(struct ls_graph *graph, const struct ls_layer_call *call,
-                                     struct ls_tensor **outputs)
-{
-    return merge(graph, call, LS_PAIR_SUBTRACT, outputs);
-}
-
-static enum ls_status build_multiply(struct ls_graph *graph, const struct ls_layer_call *call,
-                                     struct ls_tensor **outputs)
-{
-    return merge(graph, call, LS_PAIR_MULTIPLY, outputs);
-}
-
 static enum ls_status build_average(struct ls_graph *graph, const struct ls_layer_call *call,
                                     struct ls_tensor **outputs)
 {
     struct ls_tensor *sum = NULL;
-    enum ls_status status = merge(graph, call, LS_PAIR_ADD, &sum);
+    enum ls_status status = build(graph, call, &sum);
     if (status || !sum)
         return status;
     return ls_add_scale(graph, 1.0 / call->input_count, 0, sum, outputs);
 }
 
-static enum ls_status build_maximum(struct ls_graph *graph, const struct ls_layer_call *call,
-                                    struct ls_tensor **outputs)
-{
-    return merge(graph, call, LS_PAIR_MAXIMUM, outputs);
-}
-
-static enum ls_status build_minimum(struct ls_graph *graph, const struct ls_layer_call *call,
-                                    struct ls_tensor **outputs)
-{
-    return merge(graph, call, LS_PAIR_MINIMUM, outputs);
-}
-
-#define MERGE(name, text, least, most, function)                                         \
+#define MERGE(name, text, least, most, function_, build_)                                \
     {                                                                                    \
         .class_name = name, .summary = text, .least_inputs = least, .most_inputs = most, \
-        .mask = LS_MASK_PASSES, .keys = keys, .build = function,                         \
+        .mask = LS_MASK_PASSES, .keys = keys, .function = function_, .build = build_,    \
     }
 const struct ls_layer_kind ls_layer_add =
-    MERGE("Add", "the sum of its inputs", 1, LS_LAYER_INPUTS, build_add);
+    MERGE("Add", "the sum of its inputs", 1, LS_LAYER_INPUTS, LS_PAIR_ADD, build);
 const struct ls_layer_kind ls_layer_subtract =
-    MERGE("Subtract", "the first input less the second", 2, 2, build_subtract);
+    MERGE("Subtract", "the first input less the second", 2, 2, LS_PAIR_SUBTRACT, build);
 const struct ls_layer_kind ls_layer_multiply =
-    MERGE("Multiply", "the product of its inputs", 1, LS_LAYER_INPUTS, build_multiply);
+    MERGE("Multiply", "the product of its inputs", 1, LS_LAYER_INPUTS, LS_PAIR_MULTIPLY, build);
 const struct ls_layer_kind ls_layer_average =
-    MERGE("Average", "the mean of its inputs", 1, LS_LAYER_INPUTS, build_average);
+    MERGE("Average", "the mean of its inputs", 1, LS_LAYER_INPUTS, LS_PAIR_ADD, build_average);
 const struct ls_layer_kind ls_layer_maximum =
-    MERGE("Maximum", "the largest of its inputs", 1, LS_LAYER_INPUTS, build_maximum);
+    MERGE("Maximum", "the largest of its inputs", 1, LS_LAYER_INPUTS, LS_PAIR_MAXIMUM, build);
 const struct ls_layer_kind ls_layer_minimum =
-    MERGE("Minimum", "the smallest of its inputs", 1, LS_LAYER_INPUTS, build_minimum);
+    MERGE("Minimum", "the smallest of its inputs", 1, LS_LAYER_INPUTS, LS_PAIR_MINIMUM, build);

@@ -262,23 +262,6 @@ static enum ls_status build_function_node(struct ls_graph *graph, const struct l
 
 // ---- Two arguments, each a tensor or a constant: x + y, 2 * x, x ** 2, a @ b ----
 
-static const struct {
-    const char *class_name;
-    uint32_t function; // enum ls_pair_function
-} pairs[] = {
-    {"Add", LS_PAIR_ADD},         {"Subtract", LS_PAIR_SUBTRACT}, {"Multiply", LS_PAIR_MULTIPLY},
-    {"Divide", LS_PAIR_DIVIDE},   {"TrueDivide", LS_PAIR_DIVIDE}, {"Maximum", LS_PAIR_MAXIMUM},
-    {"Minimum", LS_PAIR_MINIMUM},
-};
-
-static uint32_t pair_of(const char *class_name)
-{
-    size_t i = 0;
-    while (strcmp(pairs[i].class_name, class_name) != 0)
-        i++;
-    return pairs[i].function;
-}
-
 // x and a number, as factor x + offset; false: that cannot be said so.
 static bool as_scale(uint32_t function, bool first, float number, double *factor, double *offset)
 {
@@ -320,7 +303,7 @@ static enum ls_status build_pair_node(struct ls_graph *graph, const struct ls_la
                                       struct ls_tensor **outputs)
 {
     struct ls_config c = {.graph = graph, .object = call->config};
-    const uint32_t function = pair_of(node_class(graph));
+    const uint32_t function = call->kind->function;
     const json_t *one = ls_call_argument(call, 0, "x1"), *other = ls_call_argument(call, 1, "x2");
     struct ls_tensor *a = ls_call_tensor(call, one), *b = ls_call_tensor(call, other);
     struct node_constant constant = {0};
@@ -923,9 +906,9 @@ static const char *const reduce_keys[] = {"axis", "keepdims", "initial", NULL};
 static const char *const axis_keys[] = {"axis", NULL};
 
 // clang-format off
-#define PAIR(name, what) {.class_name = name, .summary = what, .least_inputs = 1, \
-                          .most_inputs = 2, .keys = none, .arguments = pair_arguments, \
-                          .no_policy = true, .build = build_pair_node}
+#define PAIR(name, what, pair) {.class_name = name, .summary = what, .least_inputs = 1, \
+                                .most_inputs = 2, .keys = none, .arguments = pair_arguments, \
+                                .no_policy = true, .function = pair, .build = build_pair_node}
 #define FUNCTION(name, what, options) {.class_name = name, .summary = what, .keys = options, \
                                        .arguments = x_arguments, .no_policy = true, \
                                        .build = build_function_node}
@@ -940,13 +923,13 @@ static const char *const axis_keys[] = {"axis", NULL};
 #define OPTIONS(...) (const char *const[]){__VA_ARGS__, NULL}
 
 const struct ls_layer_kind ls_node_kinds[] = {
-    PAIR("Add", "x + y; of two tensors with broadcast, or a tensor and a constant"),
-    PAIR("Subtract", "x - y"),
-    PAIR("Multiply", "x y"),
-    PAIR("Divide", "x / y"),
-    PAIR("TrueDivide", "x / y"),
-    PAIR("Maximum", "the larger of both"),
-    PAIR("Minimum", "the smaller of both"),
+    PAIR("Add", "x + y; of two tensors with broadcast, or a tensor and a constant", LS_PAIR_ADD),
+    PAIR("Subtract", "x - y", LS_PAIR_SUBTRACT),
+    PAIR("Multiply", "x y", LS_PAIR_MULTIPLY),
+    PAIR("Divide", "x / y", LS_PAIR_DIVIDE),
+    PAIR("TrueDivide", "x / y", LS_PAIR_DIVIDE),
+    PAIR("Maximum", "the larger of both", LS_PAIR_MAXIMUM),
+    PAIR("Minimum", "the smaller of both", LS_PAIR_MINIMUM),
     {.class_name = "Power", .summary = "x to the power of -1, 0.5, 1, 2, 3 or 4", .keys = none,
      .arguments = pair_arguments, .no_policy = true, .build = build_power_node},
     {.class_name = "Matmul", .summary = "product of matrices, or with a constant matrix",

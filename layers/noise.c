@@ -15,10 +15,12 @@ static const char *const gaussian_keys[] = {"rate", "seed", NULL};
 static const char *const alpha_keys[] = {"rate", "seed", "noise_shape", NULL};
 
 // One draw for each example and channel, whatever the number of dimensions between them.
-static enum ls_status spatial_dropout(struct ls_graph *graph, const struct ls_layer_call *call,
-                                      uint32_t ndims, const char *dimensions,
-                                      struct ls_tensor **outputs)
+static enum ls_status build_spatial_dropout(struct ls_graph *graph,
+                                            const struct ls_layer_call *call,
+                                            struct ls_tensor **outputs)
 {
+    static const char *const dimensions[] = {"steps", "rows, columns", "three dimensions"};
+    const uint32_t axes = call->kind->axes;
     struct ls_config c = {.graph = graph, .object = call->config};
     struct ls_tensor *input = ls_call_input(call);
     struct ls_op_attributes attributes = {0};
@@ -29,33 +31,12 @@ static enum ls_status spatial_dropout(struct ls_graph *graph, const struct ls_la
     ls_config_data_format(&c);
     if (c.status || !input)
         return c.status;
-    if (input->shape.ndims != ndims)
-        return ls_graph_fail(graph, input, "expected %u dimensions: batch, %s, channels", ndims,
-                             dimensions);
-    for (uint32_t i = 1; i + 1 < ndims; i++)
+    if (input->shape.ndims != axes + 2)
+        return ls_graph_fail(graph, input, "expected %u dimensions: batch, %s, channels", axes + 2,
+                             dimensions[axes - 1]);
+    for (uint32_t i = 1; i <= axes; i++)
         attributes.axes[i] = 1;
     return ls_add_random(graph, LS_OP_DROPOUT, rate, call->inference, attributes, input, outputs);
-}
-
-static enum ls_status build_spatial_dropout1d(struct ls_graph *graph,
-                                              const struct ls_layer_call *call,
-                                              struct ls_tensor **outputs)
-{
-    return spatial_dropout(graph, call, 3, "steps", outputs);
-}
-
-static enum ls_status build_spatial_dropout2d(struct ls_graph *graph,
-                                              const struct ls_layer_call *call,
-                                              struct ls_tensor **outputs)
-{
-    return spatial_dropout(graph, call, 4, "rows, columns", outputs);
-}
-
-static enum ls_status build_spatial_dropout3d(struct ls_graph *graph,
-                                              const struct ls_layer_call *call,
-                                              struct ls_tensor **outputs)
-{
-    return spatial_dropout(graph, call, 5, "three dimensions", outputs);
 }
 
 static enum ls_status build_stochastic_depth(struct ls_graph *graph,
@@ -142,7 +123,8 @@ const struct ls_layer_kind ls_layer_spatial_dropout1d = {
     .summary = "drops a fraction of the channels in training",
     .mask = LS_MASK_PASSES,
     .keys = spatial_keys,
-    .build = build_spatial_dropout1d,
+    .axes = 1,
+    .build = build_spatial_dropout,
 };
 
 const struct ls_layer_kind ls_layer_spatial_dropout2d = {
@@ -150,7 +132,8 @@ const struct ls_layer_kind ls_layer_spatial_dropout2d = {
     .summary = "drops a fraction of the channels in training",
     .mask = LS_MASK_PASSES,
     .keys = spatial_keys,
-    .build = build_spatial_dropout2d,
+    .axes = 2,
+    .build = build_spatial_dropout,
 };
 
 const struct ls_layer_kind ls_layer_spatial_dropout3d = {
@@ -158,7 +141,8 @@ const struct ls_layer_kind ls_layer_spatial_dropout3d = {
     .summary = "drops a fraction of the channels in training",
     .mask = LS_MASK_PASSES,
     .keys = spatial_keys,
-    .build = build_spatial_dropout3d,
+    .axes = 3,
+    .build = build_spatial_dropout,
 };
 
 const struct ls_layer_kind ls_layer_stochastic_depth = {

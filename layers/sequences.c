@@ -1,51 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sequences that become longer or shorter: ZeroPadding1D, Cropping1D, UpSampling1D, RepeatVector.
+// Sequences of repeated steps: UpSampling1D, RepeatVector.
 #include "layers/convolution.h"
 
-static const char *const padding_keys[] = {"padding", "data_format", NULL};
-static const char *const cropping_keys[] = {"cropping", NULL};
 static const char *const size_keys[] = {"size", NULL};
 static const char *const repeat_keys[] = {"n", NULL};
-
-// x: (B, T, C) -> (B, T + before + after, C), or less of both
-static enum ls_status build_borders(struct ls_graph *graph, const struct ls_layer_call *call,
-                                    const char *key, int sign, struct ls_tensor **outputs)
-{
-    struct ls_config c = {.graph = graph, .object = call->config};
-    struct ls_tensor *input = ls_call_input(call);
-    int32_t borders[2]; // before, after
-
-    ls_config_ends(&c, key, 1, borders);
-    ls_config_data_format(&c);
-    if (c.status || !input)
-        return c.status;
-    if (input->shape.ndims != 3)
-        return ls_graph_fail(graph, input, "expected 3 dimensions: batch, steps, channels");
-    const struct ls_op_attributes attributes = {.axes = {0, borders[0]}};
-    struct ls_shape shape = input->shape;
-    shape.dims[1] += sign * ((int64_t)borders[0] + borders[1]);
-    if (shape.dims[1] < 1)
-        return ls_graph_fail(graph, input, "%s: nothing remains of %lld steps", key,
-                             (long long)input->shape.dims[1]);
-    if (ls_shape_equal(&shape, &input->shape)) {
-        *outputs = input;
-        return LS_OK;
-    }
-    return ls_graph_add(graph, sign > 0 ? LS_OP_PAD : LS_OP_SLICE, &attributes, &input, 1, &shape,
-                        outputs);
-}
-
-static enum ls_status build_padding(struct ls_graph *graph, const struct ls_layer_call *call,
-                                    struct ls_tensor **outputs)
-{
-    return build_borders(graph, call, "padding", 1, outputs);
-}
-
-static enum ls_status build_cropping(struct ls_graph *graph, const struct ls_layer_call *call,
-                                     struct ls_tensor **outputs)
-{
-    return build_borders(graph, call, "cropping", -1, outputs);
-}
 
 // Each of `steps` rows of `channels` elements `times` over: an image of one column, upsampled.
 static enum ls_status repeat(struct ls_graph *graph, struct ls_tensor *input, int64_t steps,
@@ -93,20 +51,6 @@ static enum ls_status build_repeat(struct ls_graph *graph, const struct ls_layer
         return ls_graph_fail(graph, input, "expected 2 dimensions: batch, elements");
     return repeat(graph, input, 1, input->shape.dims[1], (int32_t)n, outputs);
 }
-
-const struct ls_layer_kind ls_layer_zero_padding1d = {
-    .class_name = "ZeroPadding1D",
-    .summary = "steps of zeros before and after a sequence",
-    .keys = padding_keys,
-    .build = build_padding,
-};
-
-const struct ls_layer_kind ls_layer_cropping1d = {
-    .class_name = "Cropping1D",
-    .summary = "a sequence without its first and last steps",
-    .keys = cropping_keys,
-    .build = build_cropping,
-};
 
 const struct ls_layer_kind ls_layer_up_sampling1d = {
     .class_name = "UpSampling1D",

@@ -57,6 +57,9 @@ struct ls_layer_kind {
     bool own; // the user's: none of Keras's
     // Its key axis names dimensions, which `build` finds as the last ones, in their order.
     bool moves_axes;
+    // What tells apart kinds that share one `build`: the dimensions of space, and an operation or a
+    // function of one.
+    uint32_t axes, function;
     // Adds the operations of one call. The reader has checked the number of inputs. `outputs` has
     // LS_LAYER_OUTPUTS elements, all NULL; a layer with one output writes the first. Errors through
     // ls_graph_fail.

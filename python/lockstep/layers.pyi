@@ -133,7 +133,7 @@ def Concatenate(axis: int = ..., *, name: str = ..., trainable: bool = ..., dtyp
     """Keras's Concatenate: its inputs one behind the other."""
 
 
-def Conv1D(filters: int, kernel_size: Sizes, strides: Optional[Sizes] = ..., padding: str = ..., *, data_format: Optional[str] = ..., dilation_rate: Sizes = ..., groups: int = ..., activation: Named = ..., use_bias: bool = ..., kernel_initializer: Named = ..., bias_initializer: Named = ..., kernel_regularizer: Named = ..., bias_regularizer: Named = ..., kernel_constraint: Any = ..., bias_constraint: Any = ..., lora_rank: Any = ..., lora_alpha: Any = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
+def Conv1D(filters: int, kernel_size: Sizes, strides: Optional[Sizes] = ..., padding: str = ..., *, data_format: Optional[str] = ..., dilation_rate: Sizes = ..., groups: int = ..., activation: Named = ..., use_bias: bool = ..., kernel_initializer: Named = ..., bias_initializer: Named = ..., kernel_regularizer: Named = ..., bias_regularizer: Named = ..., kernel_constraint: Any = ..., bias_constraint: Any = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
     """Keras's Conv1D: convolution of sequences."""
 
 
@@ -141,7 +141,7 @@ def Conv1DTranspose(filters: int, kernel_size: Sizes, strides: Optional[Sizes] =
     """Keras's Conv1DTranspose: transposed convolution of sequences."""
 
 
-def Conv2D(filters: int, kernel_size: Sizes, strides: Optional[Sizes] = ..., padding: str = ..., *, data_format: Optional[str] = ..., dilation_rate: Sizes = ..., groups: int = ..., activation: Named = ..., use_bias: bool = ..., kernel_initializer: Named = ..., bias_initializer: Named = ..., kernel_regularizer: Named = ..., bias_regularizer: Named = ..., kernel_constraint: Any = ..., bias_constraint: Any = ..., lora_rank: Any = ..., lora_alpha: Any = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
+def Conv2D(filters: int, kernel_size: Sizes, strides: Optional[Sizes] = ..., padding: str = ..., *, data_format: Optional[str] = ..., dilation_rate: Sizes = ..., groups: int = ..., activation: Named = ..., use_bias: bool = ..., kernel_initializer: Named = ..., bias_initializer: Named = ..., kernel_regularizer: Named = ..., bias_regularizer: Named = ..., kernel_constraint: Any = ..., bias_constraint: Any = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
     """Keras's Conv2D: convolution of images."""
 
 
@@ -149,7 +149,7 @@ def Conv2DTranspose(filters: int, kernel_size: Sizes, strides: Optional[Sizes] =
     """Keras's Conv2DTranspose: transposed convolution of images."""
 
 
-def Conv3D(filters: int, kernel_size: Sizes, strides: Optional[Sizes] = ..., padding: str = ..., *, data_format: Optional[str] = ..., dilation_rate: Sizes = ..., groups: int = ..., activation: Named = ..., use_bias: bool = ..., kernel_initializer: Named = ..., bias_initializer: Named = ..., kernel_regularizer: Named = ..., bias_regularizer: Named = ..., kernel_constraint: Any = ..., bias_constraint: Any = ..., lora_rank: Any = ..., lora_alpha: Any = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
+def Conv3D(filters: int, kernel_size: Sizes, strides: Optional[Sizes] = ..., padding: str = ..., *, data_format: Optional[str] = ..., dilation_rate: Sizes = ..., groups: int = ..., activation: Named = ..., use_bias: bool = ..., kernel_initializer: Named = ..., bias_initializer: Named = ..., kernel_regularizer: Named = ..., bias_regularizer: Named = ..., kernel_constraint: Any = ..., bias_constraint: Any = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
     """Keras's Conv3D: convolution of volumes."""
 
 
