@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Optimizers beside SGD and Adam, clipping, and averages of weights: one element after another, as
+// Optimizers, clipping, and averages of weights: one element after another, as
 // the papers and keras.optimizers have them.
 #include "plugins/device/reference/reference.h"
 
@@ -61,12 +61,14 @@ static double nadam(const struct optimizer *o, double g, double *s, uint64_t t)
     return o->rate * h / (sqrt(s[1] / (1 - pow(o->beta2, o->t))) + o->epsilon);
 }
 
-// What w loses at a gradient g; s: the states.
-static double step_of(const struct optimizer *o, double g, double *s, uint32_t states, uint64_t t)
+// What w loses at a gradient g; s: the states. SGD: v = m v - lr g; w += v, or with Nesterov w += m v - lr g; without
+// momentum w -= lr g. Adam's epsilon is added outside of the bias correction (section 2, last paragraph).
+static double step_of(const struct optimizer *o, uint32_t function, double g, double *s,
+                      uint32_t states, uint64_t t)
 {
     const double alpha = o->rate * sqrt(1 - pow(o->beta2, o->t)) / (1 - pow(o->beta1, o->t));
     double step;
-    switch (o->a->function) {
+    switch (function) {
     case LS_UPDATE_SGD:
         if (states == 0)
             return o->rate * g;
@@ -96,8 +98,7 @@ static double step_of(const struct optimizer *o, double g, double *s, uint32_t s
     }
 }
 
-// gradient -> parameter, [states]
-void reference_update(const struct reference_call *call)
+static void update_by(uint32_t function, const struct reference_call *call)
 {
     const struct optimizer o = optimizer_of(call);
     const uint64_t count = ls_tensor_elements(&call->input_descs[0]);
@@ -111,11 +112,30 @@ void reference_update(const struct reference_call *call)
         double s[STATES] = {0};
         for (uint32_t k = 0; k < states; k++)
             s[k] = (double)((const float *)call->outputs[1 + k])[i];
-        const double step = step_of(&o, (double)gradient[i], s, states, call->record->update);
+        const double step =
+            step_of(&o, function, (double)gradient[i], s, states, call->record->update);
         parameter[i] = (float)(decayed(&o, (double)parameter[i]) - step);
         for (uint32_t k = 0; k < states; k++)
             ((float *)call->outputs[1 + k])[i] = (float)s[k];
     }
+}
+
+// gradient -> parameter, [velocity]
+void reference_sgd_update(const struct reference_call *call)
+{
+    update_by(LS_UPDATE_SGD, call);
+}
+
+// gradient -> parameter, first moment, second moment
+void reference_adam_update(const struct reference_call *call)
+{
+    update_by(LS_UPDATE_ADAM, call);
+}
+
+// gradient -> parameter, [states]
+void reference_update(const struct reference_call *call)
+{
+    update_by(call->attributes->function, call);
 }
 
 // gradient -> direction, parameter, first moment, second moment: LAMB (You et al. 2020)
