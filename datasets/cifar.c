@@ -41,21 +41,31 @@ static const char *const test_file[] = {"test.bin", NULL};
 static const char *const class_names[] = {"airplane", "automobile", "bird",  "cat",  "deer",
                                           "dog",      "frog",       "horse", "ship", "truck"};
 
-static const struct family cifar10 = {
-    .name = "cifar10",
-    .train = train_batches,
-    .test = test_batches,
-    .label_bytes = 1,
-    .class_names = class_names,
-    .classes = {10},
+static const struct family families[] = {
+    {
+        .name = "cifar10",
+        .train = train_batches,
+        .test = test_batches,
+        .label_bytes = 1,
+        .class_names = class_names,
+        .classes = {10},
+    },
+    {
+        .name = "cifar100",
+        .train = train_file,
+        .test = test_file,
+        .label_bytes = 2,
+        .classes = {20, 100},
+    },
 };
-static const struct family cifar100 = {
-    .name = "cifar100",
-    .train = train_file,
-    .test = test_file,
-    .label_bytes = 2,
-    .classes = {20, 100},
-};
+
+static const struct family *family_of(const struct ls_spec *spec)
+{
+    const struct family *family = families;
+    while (strcmp(family->name, spec->name) != 0)
+        family++;
+    return family;
+}
 
 // ---- Files ----
 
@@ -319,9 +329,10 @@ static void describe_fields(const struct family *family, size_t label, struct ls
                                .stride = 1};
 }
 
-static enum ls_status family_describe(const struct family *family, const struct ls_spec *spec,
-                                      enum ls_split split, struct ls_dataset_info *out)
+static enum ls_status family_describe(const struct ls_spec *spec, enum ls_split split,
+                                      struct ls_dataset_info *out)
 {
+    const struct family *family = family_of(spec);
     struct files files = {0};
     const enum ls_status status = find_files(family, spec, split, &files);
     if (!status) {
@@ -332,9 +343,10 @@ static enum ls_status family_describe(const struct family *family, const struct 
     return status;
 }
 
-static enum ls_status family_open(const struct family *family, const struct ls_spec *spec,
-                                  enum ls_split split, struct ls_dataset **out)
+static enum ls_status family_open(const struct ls_spec *spec, enum ls_split split,
+                                  struct ls_dataset **out)
 {
+    const struct family *family = family_of(spec);
     const size_t label = label_of(family, spec);
     struct files files = {0};
     struct storage *storage = calloc(1, sizeof(*storage));
@@ -358,30 +370,6 @@ static enum ls_status family_open(const struct family *family, const struct ls_s
     return LS_OK;
 }
 
-static enum ls_status cifar10_open(const struct ls_spec *spec, enum ls_split split,
-                                   struct ls_dataset **out)
-{
-    return family_open(&cifar10, spec, split, out);
-}
-
-static enum ls_status cifar100_open(const struct ls_spec *spec, enum ls_split split,
-                                    struct ls_dataset **out)
-{
-    return family_open(&cifar100, spec, split, out);
-}
-
-static enum ls_status cifar10_describe(const struct ls_spec *spec, enum ls_split split,
-                                       struct ls_dataset_info *out)
-{
-    return family_describe(&cifar10, spec, split, out);
-}
-
-static enum ls_status cifar100_describe(const struct ls_spec *spec, enum ls_split split,
-                                        struct ls_dataset_info *out)
-{
-    return family_describe(&cifar100, spec, split, out);
-}
-
 #define FILE_OPTIONS(train, test)                                                                  \
     {"dir", "text", NULL, "folder of the binary version's files"},                                 \
         {"train", "text", train, "training files, as FILE+FILE; without a slash they are in dir"}, \
@@ -403,14 +391,14 @@ const struct ls_dataset_kind ls_dataset_cifar10 = {
     .name = "cifar10",
     .summary = "50,000 colour pictures, 32 x 32, 10 classes; 10,000 for the test",
     .options = cifar10_options,
-    .open = cifar10_open,
-    .describe = cifar10_describe,
+    .open = family_open,
+    .describe = family_describe,
 };
 
 const struct ls_dataset_kind ls_dataset_cifar100 = {
     .name = "cifar100",
     .summary = "50,000 colour pictures, 32 x 32, 100 classes; 10,000 for the test",
     .options = cifar100_options,
-    .open = cifar100_open,
-    .describe = cifar100_describe,
+    .open = family_open,
+    .describe = family_describe,
 };

@@ -42,23 +42,33 @@ static const char *const fashion_names[CLASS_COUNT] = {
     "Sandal",      "Shirt",   "Sneaker",  "Bag",   "Ankle boot",
 };
 
-static const struct family mnist_family = {
-    .name = "mnist",
-    .remedy = "give the folder of MNIST's four IDX files: mnist:dir=PATH",
-    .class_names = digit_names,
+static const struct family families[] = {
+    {
+        .name = "mnist",
+        .remedy = "give the folder of MNIST's four IDX files: mnist:dir=PATH",
+        .class_names = digit_names,
+    },
+    {
+        .name = "fashion-mnist",
+        .default_dir = "/usr/share/datasets/fashion-mnist",
+        .remedy = "install Debian's package dataset-fashion-mnist, or give fashion-mnist:dir=PATH",
+        .class_names = fashion_names,
+    },
+    {
+        .name = "fashion-mnist-small",
+        .installed = true,
+        .remedy = "install Lockstep again",
+        .class_names = fashion_names,
+    },
 };
-static const struct family fashion_family = {
-    .name = "fashion-mnist",
-    .default_dir = "/usr/share/datasets/fashion-mnist",
-    .remedy = "install Debian's package dataset-fashion-mnist, or give fashion-mnist:dir=PATH",
-    .class_names = fashion_names,
-};
-static const struct family small_family = {
-    .name = "fashion-mnist-small",
-    .installed = true,
-    .remedy = "install Lockstep again",
-    .class_names = fashion_names,
-};
+
+static const struct family *family_of(const struct ls_spec *spec)
+{
+    const struct family *family = families;
+    while (strcmp(family->name, spec->name) != 0)
+        family++;
+    return family;
+}
 
 // The path of the plain file if there is one, else of the compressed one. Freed by the caller.
 static enum ls_status find_file(const struct family *family, const char *dir, const char *file,
@@ -195,9 +205,10 @@ static const char *images_file(enum ls_split split)
     return split == LS_TRAIN ? "train-images-idx3-ubyte" : "t10k-images-idx3-ubyte";
 }
 
-static enum ls_status family_describe(const struct family *family, const struct ls_spec *spec,
-                                      enum ls_split split, struct ls_dataset_info *out)
+static enum ls_status family_describe(const struct ls_spec *spec, enum ls_split split,
+                                      struct ls_dataset_info *out)
 {
+    const struct family *family = family_of(spec);
     char dir[PATH_MAX];
     char *path;
     struct ls_idx images;
@@ -215,9 +226,10 @@ static enum ls_status family_describe(const struct family *family, const struct 
     return LS_OK;
 }
 
-static enum ls_status family_open(const struct family *family, const struct ls_spec *spec,
-                                  enum ls_split split, struct ls_dataset **out)
+static enum ls_status family_open(const struct ls_spec *spec, enum ls_split split,
+                                  struct ls_dataset **out)
 {
+    const struct family *family = family_of(spec);
     char dir[PATH_MAX];
     enum ls_status status = find_dir(family, spec, dir);
     if (status)
@@ -240,42 +252,6 @@ static enum ls_status family_open(const struct family *family, const struct ls_s
     return LS_OK;
 }
 
-static enum ls_status mnist_open(const struct ls_spec *spec, enum ls_split split,
-                                 struct ls_dataset **out)
-{
-    return family_open(&mnist_family, spec, split, out);
-}
-
-static enum ls_status fashion_open(const struct ls_spec *spec, enum ls_split split,
-                                   struct ls_dataset **out)
-{
-    return family_open(&fashion_family, spec, split, out);
-}
-
-static enum ls_status small_open(const struct ls_spec *spec, enum ls_split split,
-                                 struct ls_dataset **out)
-{
-    return family_open(&small_family, spec, split, out);
-}
-
-static enum ls_status mnist_describe(const struct ls_spec *spec, enum ls_split split,
-                                     struct ls_dataset_info *out)
-{
-    return family_describe(&mnist_family, spec, split, out);
-}
-
-static enum ls_status fashion_describe(const struct ls_spec *spec, enum ls_split split,
-                                       struct ls_dataset_info *out)
-{
-    return family_describe(&fashion_family, spec, split, out);
-}
-
-static enum ls_status small_describe(const struct ls_spec *spec, enum ls_split split,
-                                     struct ls_dataset_info *out)
-{
-    return family_describe(&small_family, spec, split, out);
-}
-
 static const struct ls_plugin_option mnist_options[] = {
     {"dir", "text", NULL, "folder with train-images-idx3-ubyte and its companions, plain or .gz"},
     {0},
@@ -290,21 +266,21 @@ const struct ls_dataset_kind ls_dataset_mnist = {
     .name = "mnist",
     .summary = "60,000 handwritten digits, 28 x 28, 10 classes; 10,000 for the test",
     .options = mnist_options,
-    .open = mnist_open,
-    .describe = mnist_describe,
+    .open = family_open,
+    .describe = family_describe,
 };
 
 const struct ls_dataset_kind ls_dataset_fashion_mnist = {
     .name = "fashion-mnist",
     .summary = "60,000 images of clothing, 28 x 28, 10 classes; 10,000 for the test",
     .options = fashion_options,
-    .open = fashion_open,
-    .describe = fashion_describe,
+    .open = family_open,
+    .describe = family_describe,
 };
 
 const struct ls_dataset_kind ls_dataset_fashion_mnist_small = {
     .name = "fashion-mnist-small",
     .summary = "the first 4,000 of fashion-mnist and 1,000 for the test, which come with Lockstep",
-    .open = small_open,
-    .describe = small_describe,
+    .open = family_open,
+    .describe = family_describe,
 };
