@@ -176,7 +176,7 @@ static enum ls_status count_measures(struct ls_stores *stores)
     return stores->measures ? LS_OK : LS_OUT_OF_MEMORY;
 }
 
-enum ls_status ls_stores_attach(struct ls_stores *stores)
+static enum ls_status attach_stores(struct ls_stores *stores)
 {
     enum ls_status status = count_measures(stores);
     for (struct ls_store *store = stores->first; !status && store; store = store->next)
@@ -192,10 +192,11 @@ static void add_store(struct ls_stores *stores, struct ls_store *store)
     pthread_mutex_unlock(&stores->lock);
 }
 
-enum ls_status ls_stores_open(struct ls_stores *stores, uint64_t first, uint64_t count,
-                              struct ls_store **out)
+// `count` values from `first`, all of them 0, in memory of its own or where ls_store_place says.
+static enum ls_status open_store(struct ls_stores *stores, uint64_t first, uint64_t count,
+                                 bool placed, struct ls_store **out)
 {
-    const enum ls_status status = need_device(stores);
+    enum ls_status status = need_device(stores);
     if (status)
         return status;
     struct ls_store *store = calloc(1, sizeof(*store));
@@ -203,17 +204,21 @@ enum ls_status ls_stores_open(struct ls_stores *stores, uint64_t first, uint64_t
         return LS_OUT_OF_MEMORY;
     store->first = first;
     store->count = count;
-    store->values = allocate_buffer(store);
-    if (!store->values) {
+    store->placed = placed;
+    if (placed)
+        status = attach_store(stores, store);
+    else if (!(store->values = allocate_buffer(store)))
+        status = LS_OUT_OF_MEMORY;
+    if (status) {
         store_destroy(store);
-        return LS_OUT_OF_MEMORY;
+        return status;
     }
     add_store(stores, store);
     *out = store;
     return LS_OK;
 }
 
-void ls_stores_close(struct ls_stores *stores, struct ls_store *store)
+static void close_store(struct ls_stores *stores, struct ls_store *store)
 {
     if (!store)
         return;
@@ -235,7 +240,7 @@ void ls_stores_init(struct ls_stores *stores)
 void ls_stores_clear(struct ls_stores *stores)
 {
     while (stores->first)
-        ls_stores_close(stores, stores->first);
+        close_store(stores, stores->first);
     free(stores->measures);
     stores->measures = NULL;
 }
@@ -251,24 +256,10 @@ void ls_stores_finish(struct ls_stores *stores)
 enum ls_status ls_stores_open_placed(struct ls_stores *stores, uint64_t first, uint64_t count,
                                      struct ls_store **out, uint64_t *bytes)
 {
-    enum ls_status status = need_device(stores);
-    if (status)
-        return status;
-    struct ls_store *store = calloc(1, sizeof(*store));
-    if (!store)
-        return LS_OUT_OF_MEMORY;
-    store->first = first;
-    store->count = count;
-    store->placed = true;
-    status = attach_store(stores, store);
-    if (status) {
-        store_destroy(store);
-        return status;
-    }
-    add_store(stores, store);
-    *out = store;
-    *bytes = (1 + store->state_count) * padded_bytes(count);
-    return LS_OK;
+    const enum ls_status status = open_store(stores, first, count, true, out);
+    if (!status)
+        *bytes = (1 + (*out)->state_count) * padded_bytes(count);
+    return status;
 }
 
 void ls_store_place(struct ls_store *store, void *memory)
@@ -292,11 +283,6 @@ void ls_stores_fill_placed(const struct ls_stores *stores, struct ls_store *stor
 }
 
 // ---- Use ----
-
-float *ls_store_values(struct ls_store *store)
-{
-    return store->values;
-}
 
 // The gradient as it is, or a copy: clipping, LAMB and loss scales change it, and it is the
 // strategy's.
@@ -342,8 +328,10 @@ static void write_scale(struct ls_store *store, const struct ls_store_step *step
     store->record.update = step->scale->updates + 1;
 }
 
-enum ls_status ls_stores_measure(struct ls_stores *stores, struct ls_store *store,
-                                 const float *gradient, const struct ls_store_step *step)
+// For an optimizer that must know something of all gradients before it updates anything; this one
+// is the next update's, too.
+static enum ls_status measure_gradient(struct ls_stores *stores, struct ls_store *store,
+                                       const float *gradient, const struct ls_store_step *step)
 {
     const struct lane *lane = lane_of(store, step);
     if (!lane->updater)
@@ -382,49 +370,9 @@ enum ls_status ls_stores_update(struct ls_stores *stores, struct ls_store *store
     return status;
 }
 
-void ls_store_skip(struct ls_store *store)
-{
-    store->measured = NULL;
-}
-
 bool ls_stores_finite(const struct ls_stores *stores)
 {
     return ls_measures_finite(stores->measures, stores->measure_count);
-}
-
-uint64_t ls_stores_steps(const struct ls_stores *stores)
-{
-    uint64_t most = 0;
-    for (const struct ls_store *store = stores->first; store; store = store->next)
-        most = store->steps > most ? store->steps : most;
-    return most;
-}
-
-static float *buffer_of(struct ls_store *store, uint32_t buffer)
-{
-    return buffer == LS_BUFFER_PARAMETERS ? store->values : store->states[buffer - LS_BUFFER_STATE];
-}
-
-enum ls_status ls_stores_fill(struct ls_stores *stores, uint32_t buffer, struct ls_device *device,
-                              struct ls_memory flat)
-{
-    enum ls_status status = LS_OK;
-    for (struct ls_store *store = stores->first; !status && store; store = store->next)
-        status = ls_device_copy(device, ls_host_memory(buffer_of(store, buffer)),
-                                ls_memory_at(flat, store->first * sizeof(float)),
-                                store->count * sizeof(float), NULL);
-    return status;
-}
-
-enum ls_status ls_stores_read(struct ls_stores *stores, uint32_t buffer, struct ls_device *device,
-                              struct ls_memory flat)
-{
-    enum ls_status status = LS_OK;
-    for (struct ls_store *store = stores->first; !status && store; store = store->next)
-        status = ls_device_copy(device, ls_memory_at(flat, store->first * sizeof(float)),
-                                ls_host_memory(buffer_of(store, buffer)),
-                                store->count * sizeof(float), NULL);
-    return status;
 }
 
 // ---- Those of a driver ----
@@ -447,18 +395,18 @@ static int32_t host_store_open(const struct ls_strategy_host *table, uint64_t fi
                  first, LS_ALIGNMENT / sizeof(float));
         return LS_FAILED;
     }
-    return (int32_t)ls_stores_open(&driver->stores, first, count, out);
+    return (int32_t)open_store(&driver->stores, first, count, false, out);
 }
 
 static void host_store_close(const struct ls_strategy_host *table, struct ls_store *store)
 {
-    ls_stores_close(&ls_driver_of(table)->stores, store);
+    close_store(&ls_driver_of(table)->stores, store);
 }
 
 static float *host_store_values(const struct ls_strategy_host *table, struct ls_store *store)
 {
     (void)table;
-    return ls_store_values(store);
+    return store->values;
 }
 
 static struct ls_store_step step_of(const struct ls_driver *driver)
@@ -483,7 +431,7 @@ static int32_t host_store_measure(const struct ls_strategy_host *table, struct l
 {
     struct ls_driver *driver = ls_driver_of(table);
     const struct ls_store_step step = step_of(driver);
-    return (int32_t)ls_stores_measure(&driver->stores, store, gradient, &step);
+    return (int32_t)measure_gradient(&driver->stores, store, gradient, &step);
 }
 
 static int32_t host_store_update(const struct ls_strategy_host *table, struct ls_store *store,
@@ -494,7 +442,7 @@ static int32_t host_store_update(const struct ls_strategy_host *table, struct ls
     struct ls_store_step of_store = step_of(driver);
     const uint64_t start = ls_clock_ns();
     if (skips(driver)) {
-        ls_store_skip(store);
+        store->measured = NULL;
         return LS_OK;
     }
     of_store.step = step;
@@ -516,7 +464,10 @@ const struct ls_strategy_stores ls_driver_stores = {
 
 uint64_t ls_driver_store_steps(const struct ls_driver *driver)
 {
-    return ls_stores_steps(&driver->stores);
+    uint64_t most = 0;
+    for (const struct ls_store *store = driver->stores.first; store; store = store->next)
+        most = store->steps > most ? store->steps : most;
+    return most;
 }
 
 bool ls_driver_has_stores(const struct ls_driver *driver)
@@ -524,26 +475,43 @@ bool ls_driver_has_stores(const struct ls_driver *driver)
     return driver->stores.first;
 }
 
+static float *buffer_of(struct ls_store *store, uint32_t buffer)
+{
+    return buffer == LS_BUFFER_PARAMETERS ? store->values : store->states[buffer - LS_BUFFER_STATE];
+}
+
+// Copies the ranges of all stores from a flat buffer of a replica, or into it.
+static enum ls_status copy_stores(struct ls_driver *driver, uint32_t index, uint32_t buffer,
+                                  uint32_t flat, bool into)
+{
+    const struct ls_replica *replica = driver->members[index].replica;
+    const struct ls_memory whole = ls_replica_memory(replica, flat);
+    enum ls_status status = LS_OK;
+    for (struct ls_store *store = driver->stores.first; !status && store; store = store->next) {
+        const struct ls_memory own = ls_host_memory(buffer_of(store, buffer));
+        const struct ls_memory range = ls_memory_at(whole, store->first * sizeof(float));
+        status = ls_device_copy(ls_replica_device(replica), into ? range : own, into ? own : range,
+                                store->count * sizeof(float), NULL);
+    }
+    return status;
+}
+
 enum ls_status ls_driver_fill_stores(struct ls_driver *driver, uint32_t index, uint32_t buffer,
                                      uint32_t flat)
 {
-    const struct ls_replica *replica = driver->members[index].replica;
-    return ls_stores_fill(&driver->stores, buffer, ls_replica_device(replica),
-                          ls_replica_memory(replica, flat));
+    return copy_stores(driver, index, buffer, flat, false);
 }
 
 enum ls_status ls_driver_read_stores(struct ls_driver *driver, uint32_t index, uint32_t buffer,
                                      uint32_t flat)
 {
-    const struct ls_replica *replica = driver->members[index].replica;
-    return ls_stores_read(&driver->stores, buffer, ls_replica_device(replica),
-                          ls_replica_memory(replica, flat));
+    return copy_stores(driver, index, buffer, flat, true);
 }
 
 enum ls_status ls_driver_attach_stores(struct ls_driver *driver)
 {
     const struct ls_replica *replica = driver->members[0].replica;
-    enum ls_status status = ls_stores_attach(&driver->stores);
+    enum ls_status status = attach_stores(&driver->stores);
     if (!status)
         status = ls_driver_fill_stores(driver, 0, LS_BUFFER_PARAMETERS, LS_BUFFER_PARAMETERS);
     for (uint32_t i = 0; !status && i < driver->optimizer.state_count; i++)

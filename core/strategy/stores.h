@@ -34,28 +34,14 @@ void ls_stores_init(struct ls_stores *stores);
 void ls_stores_clear(struct ls_stores *stores); // closes all stores
 void ls_stores_finish(struct ls_stores *stores);
 
-// A store of `count` values from `first`, all of them 0. ls_stores_attach makes what updates it.
-LS_STATUS ls_stores_open(struct ls_stores *stores, uint64_t first, uint64_t count,
-                         struct ls_store **out);
-// The same in memory of a server process, which ls_store_place gives: `bytes` bytes, for its values
-// and its states. It is attached already.
+// A store of `count` values from `first`, in memory of a server process, which ls_store_place gives:
+// `bytes` bytes, for its values and its states.
 LS_STATUS ls_stores_open_placed(struct ls_stores *stores, uint64_t first, uint64_t count,
                                 struct ls_store **out, uint64_t *bytes);
 void ls_store_place(struct ls_store *store, void *memory);
 // What a placed store begins with: these values, and the initial state of the optimizer.
 void ls_stores_fill_placed(const struct ls_stores *stores, struct ls_store *store,
                            const float *values);
-void ls_stores_close(struct ls_stores *stores, struct ls_store *store); // takes NULL
-LS_STATUS ls_stores_attach(struct ls_stores *stores);
-
-float *ls_store_values(struct ls_store *store);
-
-// Copies the ranges of all stores between their buffer (LS_BUFFER_PARAMETERS or LS_BUFFER_STATE +
-// k) and `flat`, a flat buffer of `device`. [thread of the device]
-LS_STATUS ls_stores_fill(struct ls_stores *stores, uint32_t buffer, struct ls_device *device,
-                         struct ls_memory flat);
-LS_STATUS ls_stores_read(struct ls_stores *stores, uint32_t buffer, struct ls_device *device,
-                         struct ls_memory flat);
 
 struct ls_store_step {
     uint64_t step; // 0: one more than the last
@@ -64,17 +50,9 @@ struct ls_store_step {
     bool on_replica; // by a replica's thread: as many threads as it has may work
 };
 
-// Measures a gradient, for an optimizer that must know something of all of them before it updates
-// anything; it is the next update's, too. [one thread at a time for each store]
-LS_STATUS ls_stores_measure(struct ls_stores *stores, struct ls_store *store, const float *gradient,
-                            const struct ls_store_step *step);
+// [one thread at a time for each store]
 LS_STATUS ls_stores_update(struct ls_stores *stores, struct ls_store *store, const float *gradient,
                            const struct ls_store_step *step);
-// The gradient that was measured is not used: the step is skipped.
-void ls_store_skip(struct ls_store *store);
 bool ls_stores_finite(const struct ls_stores *stores); // all gradients that were measured
-
-// How many steps of the optimizer the states have had, where most.
-uint64_t ls_stores_steps(const struct ls_stores *stores);
 
 #endif
