@@ -6,11 +6,10 @@
 #include <math.h>
 
 static void sgd(const struct cpu_optimizer *o, const float *restrict g, float *restrict w,
-                float *const *s, int64_t n)
+                float *restrict v, int64_t n)
 {
     const float rate = o->rate, momentum = o->momentum, keep = o->keep;
     const float ahead = o->nesterov ? momentum : 1.0f, own = o->nesterov ? rate : 0.0f;
-    float *restrict v = s[0];
     for (int64_t i = 0; !v && i < n; i++)
         w[i] = w[i] * keep - rate * g[i];
     for (int64_t i = 0; v && i < n; i++) {
@@ -20,11 +19,10 @@ static void sgd(const struct cpu_optimizer *o, const float *restrict g, float *r
 }
 
 static void adam(const struct cpu_optimizer *o, const float *restrict g, float *restrict w,
-                 float *const *s, int64_t n)
+                 float *restrict m, float *restrict v, int64_t n)
 {
     const float b1 = 1.0f - o->beta1, b2 = 1.0f - o->beta2, epsilon = o->epsilon;
     const float alpha = o->rate, keep = o->keep;
-    float *restrict m = s[0], *restrict v = s[1];
     for (int64_t i = 0; i < n; i++) {
         m[i] += (g[i] - m[i]) * b1;
         v[i] += (g[i] * g[i] - v[i]) * b2;
@@ -33,11 +31,10 @@ static void adam(const struct cpu_optimizer *o, const float *restrict g, float *
 }
 
 static void amsgrad(const struct cpu_optimizer *o, const float *restrict g, float *restrict w,
-                    float *const *s, int64_t n)
+                    float *restrict m, float *restrict v, float *restrict largest, int64_t n)
 {
     const float b1 = 1.0f - o->beta1, b2 = 1.0f - o->beta2, epsilon = o->epsilon;
     const float alpha = o->rate, keep = o->keep;
-    float *restrict m = s[0], *restrict v = s[1], *restrict largest = s[2];
     for (int64_t i = 0; i < n; i++) {
         m[i] += (g[i] - m[i]) * b1;
         v[i] += (g[i] * g[i] - v[i]) * b2;
@@ -47,11 +44,10 @@ static void amsgrad(const struct cpu_optimizer *o, const float *restrict g, floa
 }
 
 static void rmsprop(const struct cpu_optimizer *o, const float *restrict g, float *restrict w,
-                    float *const *s, int64_t n)
+                    float *restrict v, float *restrict m, int64_t n)
 {
     const float rho = o->beta2, rest = 1.0f - rho, epsilon = o->epsilon, rate = o->rate;
     const float momentum = o->momentum, keep = o->keep;
-    float *restrict v = s[0], *restrict m = s[1];
     for (int64_t i = 0; !m && i < n; i++) {
         v[i] = rho * v[i] + rest * (g[i] * g[i]);
         w[i] = w[i] * keep - rate * g[i] / sqrtf(v[i] + epsilon);
@@ -64,11 +60,11 @@ static void rmsprop(const struct cpu_optimizer *o, const float *restrict g, floa
 }
 
 static void rmsprop_centered(const struct cpu_optimizer *o, const float *restrict g,
-                             float *restrict w, float *const *s, int64_t n)
+                             float *restrict w, float *restrict v, float *restrict a,
+                             float *restrict m, int64_t n)
 {
     const float rho = o->beta2, rest = 1.0f - rho, epsilon = o->epsilon, rate = o->rate;
     const float momentum = o->momentum, keep = o->keep;
-    float *restrict v = s[0], *restrict a = s[1], *restrict m = s[2];
     for (int64_t i = 0; !m && i < n; i++) {
         v[i] = rho * v[i] + rest * (g[i] * g[i]);
         a[i] = rho * a[i] + rest * g[i];
@@ -83,10 +79,9 @@ static void rmsprop_centered(const struct cpu_optimizer *o, const float *restric
 }
 
 static void adagrad(const struct cpu_optimizer *o, const float *restrict g, float *restrict w,
-                    float *const *s, int64_t n)
+                    float *restrict v, int64_t n)
 {
     const float epsilon = o->epsilon, rate = o->rate, keep = o->keep;
-    float *restrict v = s[0];
     for (int64_t i = 0; i < n; i++) {
         v[i] += g[i] * g[i];
         w[i] = w[i] * keep - rate * g[i] / sqrtf(v[i] + epsilon);
@@ -94,11 +89,10 @@ static void adagrad(const struct cpu_optimizer *o, const float *restrict g, floa
 }
 
 static void adadelta(const struct cpu_optimizer *o, const float *restrict g, float *restrict w,
-                     float *const *s, int64_t n)
+                     float *restrict v, float *restrict d, int64_t n)
 {
     const float rho = o->beta2, rest = 1.0f - rho, epsilon = o->epsilon, rate = o->rate;
     const float keep = o->keep;
-    float *restrict v = s[0], *restrict d = s[1];
     for (int64_t i = 0; i < n; i++) {
         v[i] = rho * v[i] + rest * (g[i] * g[i]);
         const float step = g[i] * sqrtf(d[i] + epsilon) / sqrtf(v[i] + epsilon);
@@ -108,11 +102,10 @@ static void adadelta(const struct cpu_optimizer *o, const float *restrict g, flo
 }
 
 static void adamax(const struct cpu_optimizer *o, const float *restrict g, float *restrict w,
-                   float *const *s, int64_t n)
+                   float *restrict m, float *restrict u, int64_t n)
 {
     const float b1 = 1.0f - o->beta1, b2 = o->beta2, epsilon = o->epsilon;
     const float alpha = o->rate, keep = o->keep;
-    float *restrict m = s[0], *restrict u = s[1];
     for (int64_t i = 0; i < n; i++) {
         const float faded = b2 * u[i], size = fabsf(g[i]);
         m[i] += (g[i] - m[i]) * b1;
@@ -122,12 +115,11 @@ static void adamax(const struct cpu_optimizer *o, const float *restrict g, float
 }
 
 static void nadam(const struct cpu_optimizer *o, const float *restrict g, float *restrict w,
-                  float *const *s, int64_t n)
+                  float *restrict m, float *restrict v, int64_t n)
 {
     const float b1 = 1.0f - o->beta1, b2 = 1.0f - o->beta2, epsilon = o->epsilon;
     const float rate = o->rate, keep = o->keep;
     const float of_m = o->first, of_g = o->second, of_v = o->third;
-    float *restrict m = s[0], *restrict v = s[1];
     for (int64_t i = 0; i < n; i++) {
         m[i] += (g[i] - m[i]) * b1;
         v[i] += (g[i] * g[i] - v[i]) * b2;
@@ -135,19 +127,20 @@ static void nadam(const struct cpu_optimizer *o, const float *restrict g, float 
     }
 }
 
+// The states are arguments of each function: as such the compiler knows that they are apart.
 static void update(const struct cpu_optimizer *o, const float *g, float *w, float *const *s,
                    int64_t n)
 {
     switch (o->function) {
-    case LS_UPDATE_SGD: sgd(o, g, w, s, n); break;
-    case LS_UPDATE_ADAM: adam(o, g, w, s, n); break;
-    case LS_UPDATE_AMSGRAD: amsgrad(o, g, w, s, n); break;
-    case LS_UPDATE_RMSPROP: rmsprop(o, g, w, s, n); break;
-    case LS_UPDATE_RMSPROP_CENTERED: rmsprop_centered(o, g, w, s, n); break;
-    case LS_UPDATE_ADAGRAD: adagrad(o, g, w, s, n); break;
-    case LS_UPDATE_ADADELTA: adadelta(o, g, w, s, n); break;
-    case LS_UPDATE_ADAMAX: adamax(o, g, w, s, n); break;
-    case LS_UPDATE_NADAM: nadam(o, g, w, s, n); break;
+    case LS_UPDATE_SGD: sgd(o, g, w, s[0], n); break;
+    case LS_UPDATE_ADAM: adam(o, g, w, s[0], s[1], n); break;
+    case LS_UPDATE_AMSGRAD: amsgrad(o, g, w, s[0], s[1], s[2], n); break;
+    case LS_UPDATE_RMSPROP: rmsprop(o, g, w, s[0], s[1], n); break;
+    case LS_UPDATE_RMSPROP_CENTERED: rmsprop_centered(o, g, w, s[0], s[1], s[2], n); break;
+    case LS_UPDATE_ADAGRAD: adagrad(o, g, w, s[0], n); break;
+    case LS_UPDATE_ADADELTA: adadelta(o, g, w, s[0], s[1], n); break;
+    case LS_UPDATE_ADAMAX: adamax(o, g, w, s[0], s[1], n); break;
+    case LS_UPDATE_NADAM: nadam(o, g, w, s[0], s[1], n); break;
     default: break;
     }
 }
