@@ -113,12 +113,6 @@ enum ls_status ls_communicator_start(struct ls_communicator *communicator,
     return LS_OK;
 }
 
-enum ls_status ls_communicator_wait(struct ls_communicator *communicator,
-                                    struct ls_collective_plan *plan)
-{
-    return ls_communicator_wait_until(communicator, plan, UINT64_MAX);
-}
-
 enum ls_status ls_communicator_wait_until(struct ls_communicator *communicator,
                                           struct ls_collective_plan *plan, uint64_t end_ns)
 {

@@ -140,14 +140,11 @@ struct ls_communicator_call {
     bool keeps_infinite;
 };
 // Begins it. Several may be under way, LS_CACHED_PLANS at most; the buffer belongs to the
-// communicator until ls_communicator_wait has returned for `out`.
+// communicator until ls_communicator_wait_until has ended `out`.
 #define LS_CACHED_PLANS 64
 LS_STATUS ls_communicator_start(struct ls_communicator *communicator,
                                 const struct ls_communicator_call *call,
                                 struct ls_collective_plan **out);
-// As ls_collective_wait.
-LS_STATUS ls_communicator_wait(struct ls_communicator *communicator,
-                               struct ls_collective_plan *plan);
 // As ls_collective_wait_until.
 LS_STATUS ls_communicator_wait_until(struct ls_communicator *communicator,
                                      struct ls_collective_plan *plan, uint64_t end_ns);

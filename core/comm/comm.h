@@ -139,7 +139,5 @@ LS_STATUS ls_job_check_process(const struct ls_job *job, const char *call);
 // Forks that led to this process. In the child of one, communicators and jobs are the parent's,
 // whose threads and connections it does not have: closing them does nothing, and calls are refused.
 uint64_t ls_fork_count(void);
-// LS_USAGE, said, unless as many have led here as when `what` was opened.
-LS_STATUS ls_fork_check(uint64_t forks, const char *call, const char *what);
 
 #endif

@@ -60,7 +60,7 @@ uint64_t ls_fork_count(void)
     return atomic_load_explicit(&forks, memory_order_relaxed);
 }
 
-enum ls_status ls_fork_check(uint64_t opened, const char *call, const char *what)
+static enum ls_status check_forks(uint64_t opened, const char *call, const char *what)
 {
     if (opened == ls_fork_count())
         return LS_OK;
@@ -70,12 +70,12 @@ enum ls_status ls_fork_check(uint64_t opened, const char *call, const char *what
 
 enum ls_status ls_job_check_process(const struct ls_job *job, const char *call)
 {
-    return ls_fork_check(job->forks, call, "job");
+    return check_forks(job->forks, call, "job");
 }
 
 enum ls_status ls_comm_check_process(const struct ls_comm *comm, const char *call)
 {
-    return ls_fork_check(comm->forks, call, "communicator");
+    return check_forks(comm->forks, call, "communicator");
 }
 
 // ---- Aborting a communicator ----

@@ -205,7 +205,8 @@ enum ls_status ls_output_refuse(const char *scope, const struct ls_graph *graph,
     return LS_USAGE;
 }
 
-struct ls_loss ls_loss_by_layer(const struct ls_graph *graph, uint32_t output)
+// What a model without a named loss is trained on, by the last layer before an output.
+static struct ls_loss by_layer(const struct ls_graph *graph, uint32_t output)
 {
     const struct ls_shape *shape = &graph->outputs[output]->shape;
     int32_t last = graph->outputs[output]->producer;
@@ -359,7 +360,7 @@ enum ls_status ls_loss_set_parse(const char *text, const char *weights,
         return LS_USAGE;
     }
     for (uint32_t i = 0; !text && i < set.count; i++)
-        set.list[i] = ls_loss_by_layer(graph, i);
+        set.list[i] = by_layer(graph, i);
     if (text)
         status = parse_losses(text, graph, parts, &set);
     for (uint32_t i = 0; i < set.count; i++)

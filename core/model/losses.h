@@ -36,8 +36,6 @@ struct ls_loss_set {
 // each. `weights` as "1,0.5" or "size=1,kind=0.5"; NULL: each counts once. LS_USAGE, logged.
 LS_STATUS ls_loss_set_parse(const char *text, const char *weights, const struct ls_graph *graph,
                             struct ls_own_parts *parts, struct ls_loss_set *out);
-// What a model without a named loss is trained on, by the last layer before an output.
-struct ls_loss ls_loss_by_layer(const struct ls_graph *graph, uint32_t output);
 // No output has a loss: the program computes it.
 bool ls_loss_set_is_none(const struct ls_loss_set *set);
 // The only output with a loss; LS_GRAPH_LOSSES: there is none, or more than one.

@@ -65,7 +65,6 @@ struct ls_checkpoints {
     uint64_t written_step; // of the fit; UINT64_MAX: none
     uint64_t last_ns; // when the last one was written, or the fit began
     uint64_t begun_ns, begun_steps; // to guess how long a step takes
-    uint64_t failed;
     bool reads_only; // another worker is the chief, which writes
     bool takes_over; // from a chief that was lost
     int lock; // open file that no other training has locked; -1: none
@@ -616,7 +615,6 @@ static enum ls_status settle(struct ls_checkpoints *all)
     all->listed = LS_OK;
     if (!all->path)
         return listed;
-    all->failed++;
     const struct entry *newest = newest_own(all);
     ls_warn(SCOPE, "'%s' was not written; the training goes on%s%s", all->path,
             newest ? ", and the last good one is " : "", newest ? newest->path : "");
@@ -707,7 +705,6 @@ static enum ls_status find_path(struct ls_fit *fit, char **out)
     if (may_replace(all, *out))
         return LS_OK;
     ls_warn(SCOPE, "'%s' is not of this training, and is not replaced; the training goes on", *out);
-    all->failed++;
     free(*out);
     *out = NULL;
     return LS_OK;
@@ -765,7 +762,6 @@ static enum ls_status write_one(struct ls_fit *fit, bool ended)
         if (goes_on)
             ls_warn(SCOPE, "no memory for a copy: '%s' was not written; the training goes on",
                     path);
-        all->failed += goes_on;
         free(path);
         return goes_on ? LS_OK : status;
     }

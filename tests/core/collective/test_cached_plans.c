@@ -71,7 +71,7 @@ static enum ls_status run_call(struct ls_communicator *communicator,
     struct ls_collective_plan *plan;
     enum ls_status status = ls_communicator_start(communicator, call, &plan);
     if (!status)
-        status = ls_communicator_wait(communicator, plan);
+        status = ls_communicator_wait_until(communicator, plan, UINT64_MAX);
     return status ? status : ls_communicator_synchronize(communicator);
 }
 
@@ -128,7 +128,7 @@ static void *many_at_once(void *argument)
         wrong[rank] +=
             ls_communicator_start(communicators[rank], &call, &plans[LS_CACHED_PLANS]) != LS_USAGE;
         for (uint64_t i = LS_CACHED_PLANS; !status && i-- > 0;)
-            status = ls_communicator_wait(communicators[rank], plans[i]);
+            status = ls_communicator_wait_until(communicators[rank], plans[i], UINT64_MAX);
         for (uint64_t i = 0; !status && i < LS_CACHED_PLANS; i++)
             wrong[rank] += count_wrong(buffers[rank][i], 100, i + round);
     }
