@@ -88,7 +88,7 @@ cpu_prepare cpu_convolution_transpose, cpu_convolution_transpose_backward_data,
 cpu_prepare cpu_prelu, cpu_prelu_backward, cpu_penalty, cpu_penalty_backward;
 // Any operation with halves among its arguments, by its float32 kernel between conversions.
 cpu_prepare cpu_halves;
-// What an operation that takes halves itself (in_halves of cpu.c) returns, with nothing logged,
+// What an operation that takes halves itself (operations of cpu.c) returns, with nothing logged,
 // where it does not take these: cpu_halves() prepares them.
 enum { CPU_COPIES = -1 };
 // Once in a process for each half type: that computing in it is slower than in float32 here, where
