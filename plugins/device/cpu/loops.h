@@ -83,8 +83,6 @@ struct cpu_elementwise_loops {
                   int64_t n);
     void (*sgd)(float rate, float momentum, uint32_t nesterov, const float *g, float *w, float *v,
                 int64_t n);
-    void (*adam)(float alpha, float beta1, float beta2, float epsilon, const float *g, float *w,
-                 float *m, float *v, int64_t n);
     // out: sum of squares of the finite elements, number of the others.
     void (*measure)(const float *x, int64_t n, double *out);
 };

@@ -235,16 +235,6 @@ static void sgd(float rate, float momentum, uint32_t nesterov, const float *rest
     }
 }
 
-static void adam(float alpha, float beta1, float beta2, float epsilon, const float *restrict g,
-                 float *restrict w, float *restrict m, float *restrict v, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++) {
-        m[i] += (g[i] - m[i]) * (1.0f - beta1);
-        v[i] += (g[i] * g[i] - v[i]) * (1.0f - beta2);
-        w[i] -= m[i] * alpha / (sqrtf(v[i]) + epsilon);
-    }
-}
-
 static void measure(const float *x, int64_t n, double *out)
 {
     enum { LANES = 16 };
@@ -284,6 +274,5 @@ const struct cpu_elementwise_loops CPU_TABLE(elementwise) = {
     .dropout_shared = dropout_shared,
     .noise = noise,
     .sgd = sgd,
-    .adam = adam,
     .measure = measure,
 };

@@ -32,7 +32,8 @@ static struct cpu_optimizer optimizer_of(const struct ls_kernel *kernel,
     const double rate = (double)record->learning_rate, t = (double)record->update;
     const double beta1 = (double)a->beta1, beta2 = (double)a->beta2;
     const double left1 = 1.0 - pow(beta1, t), left2 = 1.0 - pow(beta2, t);
-    struct cpu_optimizer o = {.function = a->function,
+    struct cpu_optimizer o = {.function =
+                                  kernel->op == LS_OP_ADAM_UPDATE ? LS_UPDATE_ADAM : a->function,
                               .nesterov = a->nesterov,
                               .rate = record->learning_rate,
                               .keep = (float)(1.0 - (double)a->weight_decay * rate),
@@ -43,12 +44,11 @@ static struct cpu_optimizer optimizer_of(const struct ls_kernel *kernel,
     if (kernel->op == LS_OP_LAMB_DIRECTION) {
         o.first = (float)(1.0 / left1);
         o.second = (float)(1.0 / left2);
-    } else if (kernel->op == LS_OP_ADAM_UPDATE || a->function == LS_UPDATE_ADAM ||
-               a->function == LS_UPDATE_AMSGRAD) {
+    } else if (o.function == LS_UPDATE_ADAM || o.function == LS_UPDATE_AMSGRAD) {
         o.rate = (float)(rate * sqrt(left2) / left1);
-    } else if (a->function == LS_UPDATE_ADAMAX) {
+    } else if (o.function == LS_UPDATE_ADAMAX) {
         o.rate = (float)(rate / left1);
-    } else if (a->function == LS_UPDATE_NADAM) {
+    } else if (o.function == LS_UPDATE_NADAM) {
         const double now = beta1 * (1.0 - 0.5 * pow(0.96, t));
         const double next = beta1 * (1.0 - 0.5 * pow(0.96, t + 1.0));
         const double product = ls_nadam_product(beta1, record->update);
@@ -76,15 +76,6 @@ static void sgd_part(void *context, int64_t begin, int64_t end)
                                  end - begin);
 }
 
-static void adam_part(void *context, int64_t begin, int64_t end)
-{
-    const struct job *job = context;
-    const struct cpu_optimizer *o = &job->o;
-    job->loops->elementwise->adam(o->rate, o->beta1, o->beta2, o->epsilon, job->in + begin,
-                                  job->out + begin, job->states[0] + begin, job->states[1] + begin,
-                                  end - begin);
-}
-
 static int32_t run_update(struct ls_device *device, struct ls_kernel *kernel,
                           const struct cpu_call *launch)
 {
@@ -100,8 +91,7 @@ static int32_t run_update(struct ls_device *device, struct ls_kernel *kernel,
     if (kernel->op == LS_OP_SGD_UPDATE)
         cpu_parallel(device, count, GRAIN, (double)count * 0.2, sgd_part, &job);
     else
-        cpu_parallel(device, count, GRAIN, (double)count * 0.7,
-                     kernel->op == LS_OP_ADAM_UPDATE ? adam_part : update_part, &job);
+        cpu_parallel(device, count, GRAIN, (double)count * 0.7, update_part, &job);
     return LS_OK;
 }
 
