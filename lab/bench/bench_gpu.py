@@ -57,7 +57,6 @@ CASE_SECONDS, BUSY_SECONDS = 6.0, 2.0  # with less than that left, no round is b
 # Of the budget: until when something is begun, and until when its answer is waited for, or the process is given up.
 BEGUN, ANSWERED = {"compile": 0.35, "build": 0.6}, {"start": 0.5, "compile": 0.6, "build": 0.7}
 BUSY_STEPS = 50
-LEAST_RECORDED = 0.6  # of the measured time, from the first kernel to the last
 NOISE = {"resnet": (32, 4096), "resnet50": (224, 512)}  # models that are not for Fashion-MNIST: pixels each way, examples
 GPTS = {"gpt": 256, "gpt768": 768}  # width, of models that read letters, which are drawn at random
 CONTEXT, WINDOWS, STRIDE = 128, 2048, 8
@@ -164,17 +163,15 @@ class Lockstep(lockstep_side.Lockstep):
         if not records:
             raise NotMeasured("the driver loaded no kernel-time.so, or CUPTI recorded nothing" if os.path.exists(library) else
                               "there is no %s (built where CUPTI is)" % os.path.basename(library))
-        if any(lost for _, lost in parts):
-            raise NotMeasured("CUPTI lost records")
-        measured = self.report["epochs"][1:]
-        window = sum(epoch["seconds"] for epoch in measured)
-        begin = max(end for _, _, end, _ in records) - window
-        kernels = [record for record in records if record[1] >= begin and not record[0].startswith(kernel_table.COPIES)]
-        covered = (max(kernel[2] for kernel in kernels) - min(kernel[1] for kernel in kernels)) / window if kernels else 0
-        if covered < LEAST_RECORDED:
-            raise NotMeasured("CUPTI handed over records of %.0f %% of the measured time" % (100 * covered))
-        return kernel_table.table([record for record in records if record[1] >= begin],
-                                  sum(epoch["steps"] for epoch in measured), "kernel_time.c (CUPTI)")
+        steps = [epoch["steps"] for epoch in self.report["epochs"]]
+        measured, lost = sum(steps[1:]), sum(lost for _, lost in parts)
+        if lost >= measured:  # so one may be missing in each step
+            raise NotMeasured("CUPTI lost %d records" % lost)
+        try:
+            records = kernel_table.last_steps(records, sum(steps), measured)
+        except kernel_table.Missing as error:
+            raise NotMeasured("CUPTI handed over records of %s" % error) from error
+        return dict(kernel_table.table(records, measured, "kernel_time.c (CUPTI)"), lost_records=lost)
 
 
 def resnet50_file(options):

@@ -1,11 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which kernels a training step runs, and what they take, from records of CUPTI: (name, begin, end, shape) in seconds."""
+import bisect
+import collections
 import ctypes
 import ctypes.util
 import json
+import statistics
 
 LONGEST = 20  # kernels that are kept by name
 COPIES = ("Memcpy", "Memset")  # how their names begin
+MARK = "cuda_body_guard"  # in the name of a kernel that each of Lockstep's steps runs once
+LEAST_OF_STEP = 0.9  # of the kernels of a step: one that makes floats of bytes runs beside the step before, or beside the one before that
+
+
+class Missing(Exception):
+    """Which records are."""
 
 
 def union(spans):
@@ -34,6 +43,20 @@ def read(path):
     names, events = demangled(document["names"]), document["events"]
     origin = min((begin for _, begin, _, _ in events), default=0)  # whole nanoseconds, too many for a float
     return [(names[name], (begin - origin) * 1e-9, (end - origin) * 1e-9, shape) for name, begin, end, shape in events], document["lost"]
+
+
+def last_steps(records, steps, count):
+    """Those of the last `count` of so many steps, each from its mark to the next one."""
+    marks = sorted(record[1] for record in records if MARK in record[0])
+    if len(marks) != steps:
+        raise Missing("%d of %d steps" % (len(marks), steps))
+    bounds = marks[-count - 1:]
+    kept = [record for record in records if bounds[0] <= record[1] < bounds[-1]]
+    kernels = collections.Counter(bisect.bisect(bounds, record[1]) for record in kept if not record[0].startswith(COPIES))
+    least, usual = min(kernels.values()), statistics.median(kernels.values())
+    if least < LEAST_OF_STEP * usual:
+        raise Missing("%d kernels of a step, and %g of most others" % (least, usual))
+    return kept
 
 
 def by_name(kernels, steps):

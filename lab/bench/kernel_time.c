@@ -27,7 +27,7 @@ static struct {
     int32_t name_count;
     struct event *events;
     size_t count, capacity;
-    uint64_t lost; // records for which there was no room
+    uint64_t lost; // records without times or room, and buffers with one that is not complete
     pthread_mutex_t lock;
 } seen = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -61,10 +61,11 @@ static bool grow(void)
     return true;
 }
 
+// CUPTI gives times of 0 where it has none.
 static struct event *add(const char *name, uint64_t begin, uint64_t end)
 {
     static struct event nowhere;
-    const int32_t number = find_name(name ? name : "?");
+    const int32_t number = begin && end ? find_name(name ? name : "?") : -1;
     if (number < 0 || (seen.count == seen.capacity && !grow())) {
         seen.lost++;
         return &nowhere;
@@ -91,6 +92,8 @@ static void add_record(const CUpti_Activity *record)
     }
 }
 
+// A record that is not complete hides all behind it. It is complete some time after its kernel, at a
+// call that synchronizes with the stream: device `cuda` makes one after each of its own waits.
 // [a thread of CUPTI]
 static void CUPTIAPI take_buffer(CUcontext context, uint32_t stream, uint8_t *buffer, size_t bytes,
                                  size_t valid)
@@ -98,9 +101,11 @@ static void CUPTIAPI take_buffer(CUcontext context, uint32_t stream, uint8_t *bu
     (void)bytes;
     CUpti_Activity *record = NULL;
     size_t dropped = 0;
+    CUptiResult read = CUPTI_ERROR_MAX_LIMIT_REACHED;
     pthread_mutex_lock(&seen.lock);
-    while (cuptiActivityGetNextRecord(buffer, valid, &record) == CUPTI_SUCCESS)
+    while (valid && (read = cuptiActivityGetNextRecord(buffer, valid, &record)) == CUPTI_SUCCESS)
         add_record(record);
+    seen.lost += read != CUPTI_ERROR_MAX_LIMIT_REACHED;
     if (cuptiActivityGetNumDroppedRecords(context, stream, &dropped) == CUPTI_SUCCESS)
         seen.lost += dropped;
     pthread_mutex_unlock(&seen.lock);

@@ -254,19 +254,28 @@ class Parts(unittest.TestCase):
 
     def test_kernels_of_the_first_epoch_do_not_count(self):
         import bench_gpu
-        events, lost = [[0, 10 ** 18 + begin, 10 ** 18 + begin + 400, "1 x 32"] for begin in (0, 10000, 11000)], 0
+        def kernel(name, begin):
+            return [name, 10 ** 18 + begin, 10 ** 18 + begin + 400, "1 x 32"]
+
+        def steps(kernels):
+            """Seven, of so many kernels each, behind what is computed before."""
+            return [kernel(0, 0)] + [kernel(k == 1, 10000 * (s + 1) + 1000 * k) for s, count in enumerate(kernels) for k in range(count)]
+
+        events, lost = steps([5] * 7), 0
 
         def train(side):
-            write_json(side.environment["LOCKSTEP_KERNEL_TIME"] + ".7", {"names": ["gemm"], "events": events, "lost": lost})
+            write_json(side.environment["LOCKSTEP_KERNEL_TIME"] + ".7", {"names": ["gemm", "run<&cuda_body_guard>"], "events": events, "lost": lost})
             side.report = {"epochs": [{"seconds": 1.0, "steps": 3}, {"seconds": 2e-6, "steps": 4}]}
 
         side = bench_gpu.Lockstep.__new__(bench_gpu.Lockstep)
         side.environment = {}
         with unittest.mock.patch.object(bench_gpu.lockstep_side.Lockstep, "open", train):
             made = side.watch("kernel-time.so")
-            self.assertEqual(made["kernels_per_step"], 0.5)
-            self.assertAlmostEqual(made["kernel_seconds_per_step"], 2e-7)
-            for events, lost, says in ((events, 1, "lost records"), (events[::2], 0, "records of 20 % of the measured time"), ([], 0, "there is no kernel-time.so")):
+            self.assertEqual((made["kernels_per_step"], made["lost_records"]), (5, 0))
+            self.assertAlmostEqual(made["kernel_seconds_per_step"], 2e-6)
+            for events, lost, says in ((events, 4, "CUPTI lost 4 records"), (events[:-6], 0, "records of 6 of 7 steps"),
+                                       (steps([5, 5, 5, 5, 2, 5, 5]), 0, "records of 2 kernels of a step, and 5 of most others"),
+                                       ([], 0, "there is no kernel-time.so")):
                 with self.assertRaisesRegex(bench_gpu.NotMeasured, says):
                     side.watch("kernel-time.so")
         self.assertEqual(side.environment, {})
@@ -367,7 +376,8 @@ for line in sys.stdin:
         answer = {"seconds_per_step": 0.25 if "compile" in c.get("mode", "") else 0.5}
     print(json.dumps(answer), flush=True)
 """
-# libcupti without a GPU: the records of two kernels and a copy, whose fields lie where CUPTI's header has them.
+# libcupti without a GPU: the records of two kernels and a copy, whose fields lie where CUPTI's header has them. UNTIMED: a kernel has
+# no times; UNFINISHED: a record behind them is not complete.
 CUPTI = """
 #include <stdint.h>
 #include <stdlib.h>
@@ -392,12 +402,13 @@ int cuptiActivityGetNextRecord(uint8_t *buffer, size_t valid, void **record)
     static int count;
     static uint8_t made[512];
     const uint64_t day = 1700000000000000000;
+    const uint64_t later = getenv("UNTIMED") && count == 2 ? 0 : day + 1000 * count;
     if (count == 3)
-        return 1;
+        return getenv("UNFINISHED") ? 21 : 12;
     if (count == 1)
         make(made, 1, day + 500, day + 510, 0, 0);
     else
-        make(made, 10, day + 1000 * count, day + 1000 * count + 400, count + 7, count ? "_ZN3own4bodyEv" : "gemm");
+        make(made, 10, later, later ? later + 400 : 0, count + 7, count ? "_ZN3own4bodyEv" : "gemm");
     count++;
     *record = made;
     return 0;
@@ -477,10 +488,16 @@ class Speed(ProgramTest):
         needed = subprocess.run(["objdump", "-p", library], stdout=subprocess.PIPE, text=True, check=True).stdout
         name = next(word for word in needed.split() if word.startswith("libcupti"))
         subprocess.run(["gcc", "-shared", "-fPIC", self.path("cupti.c"), "-Wl,-soname," + name, "-o", self.path(name)], check=True)
-        subprocess.run([sys.executable, "-c", "import ctypes; ctypes.CDLL('%s').InitializeInjection()" % library], check=True,
-                       env=dict(os.environ, LD_LIBRARY_PATH=self.folder, LOCKSTEP_KERNEL_TIME=self.path("kernels")))
-        written = next(name for name in os.listdir(self.folder) if name.startswith("kernels."))
-        records, lost = kernel_table.read(self.path(written))
+
+        def written(prefix, **more):
+            subprocess.run([sys.executable, "-c", "import ctypes; ctypes.CDLL('%s').InitializeInjection()" % library], check=True,
+                           env=dict(os.environ, LD_LIBRARY_PATH=self.folder, LOCKSTEP_KERNEL_TIME=self.path(prefix), **more))
+            return kernel_table.read(self.path(next(name for name in os.listdir(self.folder) if name.startswith(prefix + "."))))
+
+        for prefix, count in (("UNTIMED", 2), ("UNFINISHED", 3)):
+            records, lost = written(prefix, **{prefix: "1"})
+            self.assertEqual((len(records), lost), (count, 1))
+        records, lost = written("kernels")
         self.assertEqual(lost, 0)
         self.assertEqual([(name, shape) for name, _, _, shape in records], [
             ("gemm", "7,1,1 x 256,2,1"), ("Memcpy", "0,0,0 x 0,0,0"), ("own::body()", "9,1,1 x 256,2,1")])

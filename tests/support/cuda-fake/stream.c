@@ -343,6 +343,19 @@ unsigned cudaStreamQuery(struct CUstream_st *stream)
     return error;
 }
 
+// Nobody may wait here, since that has no deadline: it is for what is done.
+unsigned cudaStreamSynchronize(struct CUstream_st *stream)
+{
+    pthread_mutex_lock(&double_lock);
+    const unsigned error = double_capture_spoils_locked();
+    if (!error && stream->line->done < stream->line->posted) {
+        fprintf(stderr, "cuda-fake: a wait without a deadline\n");
+        abort();
+    }
+    pthread_mutex_unlock(&double_lock);
+    return error ? error : double_failed();
+}
+
 // ---- Posting ----
 
 static int is_the(const char *name, uint64_t number)

@@ -32,6 +32,7 @@ CUDA_CALL(RUNTIME, unsigned, cudaStreamCreateWithPriority,
           (struct CUstream_st * *stream, unsigned flags, int priority))
 CUDA_CALL(RUNTIME, unsigned, cudaStreamDestroy, (struct CUstream_st * stream))
 CUDA_CALL(RUNTIME, unsigned, cudaStreamQuery, (struct CUstream_st * stream))
+CUDA_CALL(RUNTIME, unsigned, cudaStreamSynchronize, (struct CUstream_st * stream))
 CUDA_CALL(RUNTIME, unsigned, cudaEventCreateWithFlags, (struct CUevent_st * *event, unsigned flags))
 CUDA_CALL(RUNTIME, unsigned, cudaEventDestroy, (struct CUevent_st * event))
 CUDA_CALL(RUNTIME, unsigned, cudaEventRecord,
