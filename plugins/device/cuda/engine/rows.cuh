@@ -198,6 +198,7 @@ __device__ double2 cuda_row_cross_entropy(const cuda_arguments &a, const cuda_ro
     const int32_t label = a.labels[row.index];
     const bool known = label >= 0 && label < a.columns;
     const float right = known ? cuda_a(&a, row.start + label) : NAN;
+    __syncwarp(); // what joins lanes orders no memory
     float largest = -INFINITY, sum = 0;
     cuda_best best = {-INFINITY, INT64_MAX};
     cuda_row_each<4>(row, a, [&](int64_t k, float x) {
