@@ -6,6 +6,7 @@
 // 9.19 gradients were wrong on an H200. Where cuDNN has nothing, own kernels run, which are slow.
 #include "plugins/device/cuda/engine/internal.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 struct convolution {
@@ -255,6 +256,16 @@ static void plan_library(struct ls_kernel *kernel, struct ls_kernel_answer *answ
              c->padded ? ", padded before" : "", c->turned ? "" : ", weights turned");
 }
 
+// A product of matrices, for which cuDNN has nothing in float32 that does not turn x and y to NCHW and back.
+static bool is_dense(const struct ls_device *device, const struct ls_kernel *kernel,
+                     const struct convolution *c)
+{
+    const struct cuda_window *w = &c->window;
+    return !is_weights(kernel) && !biases_image(kernel) && c->dtype == LS_F32 && !device->tf32 &&
+           c->groups == 1 && w->size[0] * w->size[1] == 1 && w->stride[0] * w->stride[1] == 1 &&
+           w->out_height == w->height && w->out_width == w->width;
+}
+
 int32_t cuda_prepare_conv2d(struct ls_device *device, struct ls_kernel *kernel,
                             struct ls_kernel_answer *answer)
 {
@@ -282,6 +293,10 @@ int32_t cuda_prepare_conv2d(struct ls_device *device, struct ls_kernel *kernel,
                                        .library = "cuDNN"};
     if (cuda_use_taps(kernel, answer, &direct))
         return LS_OK;
+    if (is_dense(device, kernel, c)) {
+        free(c);
+        return cuda_prepare_dense(device, kernel, answer);
+    }
     cuda_use_direct(kernel, answer, &direct);
     const int32_t status = find_plan(device, kernel);
     if (status)

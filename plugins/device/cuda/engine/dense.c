@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The dense layer by cuBLASLt (product.c): y (M,N) = x (M,K) w (K,N) + b, and its two backward operations.
+// The dense layer by cuBLASLt (product.c): y (M,N) = x (M,K) w (K,N) + b, and its two backward operations. And convolutions of one
+// point, whose w may be turned (convolution.c).
 #include "plugins/device/cuda/engine/internal.h"
 
 // Of halves whose rows begin at odd addresses cuBLASLt multiplies without tensor cores (a gradient of (256,65) from 8,192 rows took an
@@ -10,7 +11,9 @@
 #endif
 
 struct dense {
+    uint32_t op; // as that of a dense layer
     int64_t m, k, n;
+    bool turned; // w lies as cuda_layout_weights() says
     int64_t columns; // n, or with those of 0
     struct cuda_product product;
     bool post; // what is left (bias, epilogue, addition) runs as a kernel behind it
@@ -26,11 +29,12 @@ static void dense_finish(struct ls_device *device, struct ls_kernel *kernel)
 
 // ---- Preparing ----
 
-static struct cuda_product product_of(uint32_t op, const struct dense *d)
+static struct cuda_product product_of(const struct dense *d)
 {
-    const struct cuda_matrix x = {d->k, 1, 0}, w = {d->n, 1, 0}, y = {d->n, 1, 0};
-    const struct cuda_matrix turned_x = {1, d->k, 0}, turned_w = {1, d->n, 0};
-    switch (op) {
+    const struct cuda_matrix x = {d->k, 1, 0}, y = {d->n, 1, 0}, turned_x = {1, d->k, 0};
+    const struct cuda_matrix w = {d->turned ? 1 : d->n, d->turned ? d->k : 1, 0};
+    const struct cuda_matrix turned_w = {w.column, w.row, 0};
+    switch (d->op) {
     case LS_OP_DENSE: return (struct cuda_product){d->m, d->n, d->k, .a = x, .b = w, .d = y};
     case LS_OP_DENSE_BACKWARD_DATA:
         return (struct cuda_product){d->m, d->k, d->n, .a = y, .b = turned_w, .d = x};
@@ -48,7 +52,7 @@ static struct cuda_product product_of(uint32_t op, const struct dense *d)
 static bool choose(struct ls_device *device, struct ls_kernel *kernel, uint32_t epilogue)
 {
     struct dense *d = kernel->state;
-    d->product = product_of(kernel->request.op, d);
+    d->product = product_of(d);
     d->product.batch = 1;
     d->product.alpha = 1;
     d->product.dtype = cuda_input_desc(kernel, 0)->dtype;
@@ -66,8 +70,7 @@ static uint32_t best_epilogue(const struct ls_kernel *kernel)
     const struct dense *d = kernel->state;
     if (cuda_has_bias_gradient(kernel) && !cuda_accumulates(kernel, 1) && d->columns == d->n)
         return CUBLASLT_EPILOGUE_BGRADA;
-    if (kernel->request.op == LS_OP_DENSE && cuda_has_bias(kernel) && !post &&
-        !cuda_accumulates(kernel, 0))
+    if (d->op == LS_OP_DENSE && cuda_has_bias(kernel) && !post && !cuda_accumulates(kernel, 0))
         return CUBLASLT_EPILOGUE_BIAS;
     return CUBLASLT_EPILOGUE_DEFAULT;
 }
@@ -190,6 +193,7 @@ static void plan_direct(struct ls_kernel *kernel, struct ls_kernel_answer *answe
                                                   .dilation = {1, 1}},
                                        .filters = d->n,
                                        .groups = 1,
+                                       .turned = d->turned,
                                        .library = "cuBLASLt"};
     cuda_use_direct(kernel, answer, &direct);
 }
@@ -198,13 +202,17 @@ static void plan_direct(struct ls_kernel *kernel, struct ls_kernel_answer *answe
 
 static void find_shape(struct ls_kernel *kernel, struct dense *d)
 {
-    const bool weights = kernel->request.op == LS_OP_DENSE_BACKWARD_WEIGHTS;
-    const bool data = kernel->request.op == LS_OP_DENSE_BACKWARD_DATA;
+    const uint32_t op = kernel->request.op;
+    d->op = op == LS_OP_CONV2D                 ? LS_OP_DENSE
+            : op == LS_OP_CONV2D_BACKWARD_DATA ? LS_OP_DENSE_BACKWARD_DATA
+                                               : op;
+    const bool weights = d->op == LS_OP_DENSE_BACKWARD_WEIGHTS;
     const struct ls_tensor_desc *in = kernel->descs, *out = cuda_output_desc(kernel, 0);
     const struct ls_tensor_desc *w = weights ? out : &in[1];
-    const struct ls_tensor_desc *y = weights ? &in[1] : data ? &in[0] : out;
-    d->k = w->dims[0];
-    d->n = w->dims[1];
+    const struct ls_tensor_desc *y = weights ? in + 1 : d->op == LS_OP_DENSE ? out : in;
+    d->turned = w->layout.kind == LS_LAYOUT_OWN;
+    d->k = w->dims[w->ndims - 2];
+    d->n = w->dims[w->ndims - 1];
     d->m = cuda_elements(y) / d->n;
 }
 

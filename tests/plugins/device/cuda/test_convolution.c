@@ -47,16 +47,53 @@ static struct test_request request_of(uint32_t dtype, int fused)
     return out;
 }
 
-static void assert_by(struct ls_device *device, uint32_t dtype, int fused, const char *by)
+static void assert_request_by(struct ls_device *device, const struct test_request *request,
+                              const char *by)
 {
-    const struct test_request request = request_of(dtype, fused);
     struct ls_kernel_answer answer = {.struct_size = sizeof(answer)};
-    ck_assert_msg(test_prepare(ops, device, &request, &answer) == LS_OK, "%s", host.message);
+    ck_assert_msg(test_prepare(ops, device, request, &answer) == LS_OK, "%s", host.message);
     ck_assert_msg(strncmp(answer.implementation, by, strlen(by)) == 0, "by %s, not by %s",
                   answer.implementation, by);
     ck_assert_uint_eq(answer.slow, 0);
     ops->kernels->release(device, answer.kernel);
 }
+
+static void assert_by(struct ls_device *device, uint32_t dtype, int fused, const char *by)
+{
+    const struct test_request request = request_of(dtype, fused);
+    assert_request_by(device, &request, by);
+}
+
+// w: (1, 1, 8, 5), y: (2, 8, 8, 5), and every second row and column of it where `stride` is 2.
+static struct test_request of_one_point(uint32_t dtype, int stride)
+{
+    struct test_request out = request_of(dtype, 0);
+    struct ls_tensor_desc *w = &out.arguments[1], *y = &out.arguments[3];
+    w->dims[0] = w->dims[1] = 1;
+    y->dims[1] = y->dims[2] = 8 / stride;
+    out.arguments[2] = *y;
+    out.attributes.strides[0] = out.attributes.strides[1] = stride;
+    return out;
+}
+
+// Where cuDNN has tensor cores it computes NHWC as it is.
+TEST(a_float32_convolution_of_one_point_is_a_product)
+{
+    struct ls_device *device = opened_with(""), *rounding = opened_with("tf32=on");
+    const struct test_request floats = of_one_point(LS_F32, 1), halves = of_one_point(LS_BF16, 1),
+                              apart = of_one_point(LS_F32, 2);
+    struct test_request biased = floats;
+    biased.input_count = 3;
+    biased.arguments[2] = (struct ls_tensor_desc){.dtype = LS_F32, .ndims = 1, .dims = {5}};
+    assert_request_by(device, &floats, "cuBLASLt");
+    assert_request_by(device, &biased, "cuBLASLt + bias");
+    assert_request_by(device, &halves, "cuDNN engine 7");
+    assert_request_by(device, &apart, "cuDNN engine 7");
+    assert_request_by(rounding, &floats, "cuDNN engine 8");
+    ls_device_close(rounding);
+    ls_device_close(device);
+}
+END_TEST
 
 // Engines 1 to 6 must not be taken, 7 makes 0 of a NaN in its ReLU, 8 is for tensor cores.
 TEST(the_first_engine_that_keeps_bits_precision_and_nan_is_taken)
