@@ -6,24 +6,28 @@ import re
 import struct
 import sys
 
+from pack import REFERENCE, TRAINED
 from place import RUN_DEVICE, RUN_ON_DEVICE
 from runner import NotRun, TimeOver, Wrong
 
 LOSS_TOLERANCE = 1e-4  # relative, first ten losses: whatever reduces, against device cpu
 # Of halves, and of 81 normalizations one behind the other.
-LOSS_TOLERANCES = {"gpt_bfloat16": 5e-3, "efficientnet_sgd": 1e-3}
+LOSS_TOLERANCES = {"gpt_bfloat16": 5e-3, "cnn_float16": 5e-3, "efficientnet_sgd": 1e-3}
 REPLICAS = 4  # virtual ones, on as many GPUs as there are
 LOSS_CASES = (("cnn_sgd", "one-device", 1), ("cnn_sgd", "ring", REPLICAS), ("cnn_sgd", "hierarchical-copy", REPLICAS),
-              ("cnn_sgd", "nccl", 0), ("mlp_adam", "one-device", 1), ("resnet_sgd", "one-device", 1), ("cnn_sgd", "tree", REPLICAS),
-              ("cnn_sgd", "direct", REPLICAS), ("gpt_adamw", "one-device", 1), ("gpt_bfloat16", "one-device", 1),
-              ("efficientnet_sgd", "one-device", 1))  # 0: one replica a GPU
+              ("cnn_sgd", "nccl", 0), ("gpt_bfloat16", "one-device", 1), ("cnn_float16", "one-device", 1), ("recurrent_adam", "one-device", 1),
+              ("masked_adam", "one-device", 1), ("augmented_sgd", "one-device", 1), ("resnet_sgd", "one-device", 1), ("gpt_adamw", "one-device", 1),
+              ("efficientnet_sgd", "one-device", 1), ("mlp_adam", "one-device", 1), ("cnn_sgd", "tree", REPLICAS),
+              ("cnn_sgd", "direct", REPLICAS))  # 0: one replica a GPU
 BENCH_REPLICAS = (2, REPLICAS)
 COPY_BANDWIDTH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "copy_bandwidth.py")
 # How a case of one replica runs, and whether its bits are those of the first way.
 WAYS = {"recording=on": True, "recording=off": True, "recording=on,branches=off": True}
 WAYS_OF_ATTENTION = {"recording=on,fused_attention=off": False}
+WAYS_OF_MASKS = {"recording=off": True}  # replicas add up within the step what a mask leaves
 REDUCING = ("ring", "hierarchical-copy", "tree", "direct")
 STRATEGIES = ("one-device", *REDUCING)  # central-storage computes on device cpu, which the kit has not
+EPOCHS = 3  # of TRAINED images
 SUITE_LINES = 100  # of failed cases, and of slow ones, that are kept
 
 
@@ -31,7 +35,7 @@ class Sizes:
     """Of the work; small ones for a dry run on the fake, which is some thousand times slower than a GPU."""
 
     def __init__(self, dry):
-        self.epochs_limit = 64 if dry else 60000
+        self.epochs_limit = 64 if dry else TRAINED
         self.least_accuracy = 0.0 if dry else 0.85
         self.memory_steps, self.memory_epoch, self.memory_batch = (30, 3, 4) if dry else (10000, 200, 64)
         self.loss_steps = 2 if dry else 10
@@ -175,6 +179,8 @@ class Checks:
 
     @staticmethod
     def ways_of(run, strategy):
+        if run == "masked_adam":
+            return WAYS_OF_MASKS
         ways = dict(WAYS) if strategy == "one-device" else {way: WAYS[way] for way in ("recording=on", "recording=off")}
         return ways | (WAYS_OF_ATTENTION if run.startswith("gpt") else {})
 
@@ -185,7 +191,7 @@ class Checks:
         recorded = read_json(path)
         arguments = [word.replace("{kit}", self.place.kit) for word in recorded["arguments"] if not word.startswith("--steps=")]
         if recorded["weights"]:
-            arguments.append("--initial-weights=" + self.place.carried("reference", recorded["weights"]))
+            arguments.append("--initial-weights=" + os.path.join(REFERENCE, recorded["weights"]))
         report = self.place.train(*arguments, "--strategy=" + strategy, "--replicas=%d" % replicas, steps=self.sizes.loss_steps,
                                   device="cuda:" + way)
         row = {"run": run, "strategy": strategy, "replicas": replicas, "way": way}
@@ -195,11 +201,8 @@ class Checks:
 
     def nan(self):
         """A NaN in the first convolution's weights must reach the loss: a library's fused ReLU may make 0 of it."""
-        folder = self.place.carried("reference")
-        if not folder:
-            raise NotRun("the weights that PyTorch began with were not brought along")
         path = os.path.join(self.place.scratch, "nan.safetensors")
-        with open(os.path.join(folder, "cnn_sgd.safetensors"), "rb") as file:
+        with open(os.path.join(REFERENCE, "cnn_sgd.safetensors"), "rb") as file:
             weights = bytearray(file.read())
         header = struct.unpack_from("<Q", weights)[0]
         at = 8 + header + json.loads(weights[8:8 + header])["conv2d/kernel"]["data_offsets"][0]
@@ -252,12 +255,12 @@ class Checks:
 
     def epochs(self):
         limit = ("," if ":" in self.place.dataset else ":") + "limit=%d" % self.sizes.epochs_limit
-        report = self.place.train("--model=cnn", "--epochs=2", "--replica-batch=64", "--replicas=1",
+        report = self.place.train("--model=cnn", "--epochs=%d" % EPOCHS, "--replica-batch=64", "--replicas=1",
                                   "--dataset=" + self.place.dataset + limit)
         last = report["epochs"][-1]
         figures = {key: report[key] for key in ("epochs", "startup_seconds", "device_bytes")}
-        detail = "validation accuracy %.4f after 2 epochs, %.0f images/s" % (
-            last["val_accuracy"], last["examples_per_second"])
+        detail = "validation accuracy %.4f after %d epochs, %.0f images/s" % (
+            last["val_accuracy"], EPOCHS, last["examples_per_second"])
         if not last["val_accuracy"] >= self.sizes.least_accuracy:
             raise Wrong(detail + ", expected %.2f" % self.sizes.least_accuracy, figures)
         return detail, figures

@@ -3,9 +3,8 @@
 
     build/           as a build folder has them, stripped: the command, plugins, run-device, run-on-device, gpu-plans, kernel-time.so
     prefix/          jansson, zlib, xxHash, libsodium: shared libraries, and headers for the case that a build is needed there
-    fashion-mnist/   the four files
-    reference/       losses that PyTorch computed, and the weights they begin with (tests/data/reference)
-    models/, letters.txt   the built-in models, EfficientNetB0 and the GPT, and random letters for that
+    fashion-mnist/   the four files, with 40,000 of the 60,000 images for training
+    models/, letters.txt   the built-in models, EfficientNetB0, the GPT and those below, and random letters
     cpu/             losses of device cpu from these weights, recorded now: the arguments after `train`, and what came out
     pack.json        for which processor and commit, the oldest glibc that does, and from which packages
 """
@@ -15,6 +14,7 @@ import os
 import platform
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -26,10 +26,11 @@ LIBRARIES = {  # of a .pc file: package with headers, library
     "jansson": ("libjansson-dev", "jansson"), "zlib": ("zlib1g-dev", "z"), "libxxhash": ("libxxhash-dev", "xxhash"),
     "libsodium": ("libsodium-dev", "sodium"),
 }
-REFERENCE = ("cnn_sgd.json", "cnn_sgd.safetensors")
+REFERENCE = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "tests", "data", "reference")  # weights
 SGD, CIFAR_LIKE = "--optimizer=sgd:learning_rate=0.01", "--dataset=synthetic:shape=32x32x3,classes=10"
 LETTERS = "--dataset=text:file={kit}/letters.txt,length=128,stride=64"
 IMAGES = "--dataset=synthetic:shape=64x64x3,classes=10,examples=256"
+SEQUENCES = "--dataset=synthetic:shape=24x16,classes=10,examples=1280"
 CPU_RUNS = {  # name: what differs, and weights to begin with; of each ten steps of 128 in the order of the file
     "cnn_sgd": (["--model=cnn", SGD], "cnn_sgd.safetensors"),
     "mlp_adam": (["--model=mlp", "--optimizer=adam:learning_rate=0.001"], None),
@@ -38,10 +39,26 @@ CPU_RUNS = {  # name: what differs, and weights to begin with; of each ten steps
     "gpt_adamw": (["--model=gpt", "--optimizer=adamw:learning_rate=0.001,weight_decay=0.1", LETTERS, "--batch=16"], None),
     "gpt_bfloat16": (["--model=gpt", "--optimizer=adam:learning_rate=0.001", "--precision=mixed_bfloat16", LETTERS, "--batch=16"], None),
     "efficientnet_sgd": (["--model=EfficientNetB0", "--optimizer=sgd:learning_rate=0.0001", IMAGES, "--batch=16"], None),
+    "cnn_float16": (["--model=cnn", SGD, "--precision=mixed_float16"], "cnn_sgd.safetensors"),  # with its loss scale
+    "recurrent_adam": (["--model=recurrent", "--optimizer=adam:learning_rate=0.001", SEQUENCES], None),
+    "masked_adam": (["--model=masked", "--optimizer=adam:learning_rate=0.001", LETTERS, "--batch=16"], None),
+    "augmented_sgd": (["--model=augmented", SGD, CIFAR_LIKE], None),
 }
 MODELS = ("EfficientNetB0",)  # of tests/data/models
+SMALL_MODELS = {
+    "recurrent": (("InputLayer", {"batch_shape": [None, 24, 16]}), ("LSTM", {"units": 32, "return_sequences": True, "recurrent_dropout": 0.25}),
+                  ("GRU", {"units": 32, "return_sequences": True}), ("GRU", {"units": 32, "reset_after": False}), ("Dense", {"units": 10})),
+    "masked": (("InputLayer", {"batch_shape": [None, 128], "dtype": "int32"}), ("Embedding", {"input_dim": 65, "output_dim": 32, "mask_zero": True}),
+               ("LSTM", {"units": 32, "return_sequences": True}), ("Dense", {"units": 65, "activation": "softmax"})),
+    # The layer before the images has weights, so gradients go through all of them.
+    "augmented": (("InputLayer", {"batch_shape": [None, 32, 32, 3]}), ("Conv2D", {"filters": 8, "kernel_size": 1}), ("RandomFlip", {}),
+                  ("RandomRotation", {"factor": 0.1}), ("RandomContrast", {"factor": 0.2}), ("RandomErasing", {"factor": 0.5}),
+                  ("Resizing", {"height": 24, "width": 20}), ("Rescaling", {"scale": 0.004}), ("Flatten", {}), ("Dense", {"units": 10})),
+}
 CPU_STEPS = 10
 MNIST = "/usr/share/datasets/fashion-mnist"
+TRAINED = 40000  # of its images
+MOST_BYTES = 64 << 20  # of kit and source: what a visit brings along
 # Of the build: device cpu needs oneDNN, which is larger than all the rest; its losses are recorded with a build of its own.
 PROGRAMS = ("tools/lockstep", "tests/support/run-device/run-device", "tests/support/run-device/run-on-device")
 OPTIONAL = ("tools/gpu-plans", "tools/kernel-time.so")
@@ -120,11 +137,14 @@ def copy_binaries(built, folder):
     return ".".join(map(str, max(needed)))
 
 
-def copy_reference(root, folder):
-    target = os.path.join(folder, "reference")
-    os.makedirs(target)
-    for name in REFERENCE:
-        shutil.copy(os.path.join(root, "tests", "data", "reference", name), target)
+def copy_images(folder):
+    """Of the files for training the first TRAINED images or labels, behind 8 bytes and for images two more numbers."""
+    shutil.copytree(MNIST, folder)
+    for name, head, each in (("train-images-idx3-ubyte.gz", 16, 28 * 28), ("train-labels-idx1-ubyte.gz", 8, 1)):
+        with gzip.open(os.path.join(MNIST, name), "rb") as file:
+            whole = file.read(head + TRAINED * each)
+        with gzip.open(os.path.join(folder, name), "wb") as file:
+            file.write(whole[:4] + struct.pack(">I", TRAINED) + whole[8:])
 
 
 def copy_models(root, folder):
@@ -134,6 +154,9 @@ def copy_models(root, folder):
                 open(os.path.join(folder, "models", name + ".json"), "wb") as file:
             shutil.copyfileobj(packed, file)
     shutil.copy(os.path.join(root, "lab", "bench", "gpt.json"), os.path.join(folder, "models"))
+    for name, layers in SMALL_MODELS.items():
+        with open(os.path.join(folder, "models", name + ".json"), "w", encoding="utf-8") as file:
+            json.dump({"class_name": "Sequential", "config": {"layers": [{"class_name": kind, "config": config} for kind, config in layers]}}, file)
     with open(os.path.join(folder, "letters.txt"), "w", encoding="utf-8") as file:
         file.write(bench_lines.random_letters(20000))
 
@@ -145,7 +168,7 @@ def record_cpu(lockstep, folder):
         arguments += [] if any(word.startswith("--batch=") for word in words) else ["--batch=128"]
         given = any(word.startswith("--dataset=") for word in words)
         more = [] if given else ["--dataset=fashion-mnist:dir=" + os.path.join(folder, "fashion-mnist")]
-        more += ["--initial-weights=" + os.path.join(folder, "reference", weights)] if weights else []
+        more += ["--initial-weights=" + os.path.join(REFERENCE, weights)] if weights else []
         with tempfile.TemporaryDirectory() as scratch:
             report = os.path.join(scratch, "report.json")
             subprocess.run([lockstep, "train", "--quiet", "--device=cpu", "--replicas=1", "--report=" + report, *more,
@@ -175,8 +198,7 @@ def pack(root, folder, gpu_archs, nvidia_root):
     os.makedirs(part)
     say("copying binaries, data and libraries")
     glibc = copy_binaries(built, part)
-    shutil.copytree(MNIST, os.path.join(part, "fashion-mnist"))
-    copy_reference(root, part)
+    copy_images(os.path.join(part, "fashion-mnist"))
     copy_models(root, part)
     about = {"machine": platform.machine(), "glibc": glibc, "packages": copy_prefix(part), "gpu_archs": gpu_archs, "commit": commit_of(root)}
     say("training on the CPU, whose losses are taken along")
@@ -186,6 +208,8 @@ def pack(root, folder, gpu_archs, nvidia_root):
     shutil.rmtree(folder, ignore_errors=True)
     os.rename(part, folder)
     tracked = output_of("git", "-C", root, "ls-files", "-z").split("\0")
-    tree = sum(os.path.getsize(os.path.join(root, name)) for name in tracked if os.path.isfile(os.path.join(root, name)))
+    whole = size_of(folder) + sum(os.path.getsize(os.path.join(root, name)) for name in tracked if os.path.isfile(os.path.join(root, name)))
     print("%s: %.1f MB, with the source %.1f MB, for %s with glibc %s or newer; run there:\n    tools/gpu-check --stage=find --out=DIR --kit=%s" % (
-        folder, size_of(folder) / 1e6, (size_of(folder) + tree) / 1e6, about["machine"], glibc, os.path.relpath(folder)))
+        folder, size_of(folder) / 1e6, whole / 1e6, about["machine"], glibc, os.path.relpath(folder)))
+    if whole > MOST_BYTES:
+        raise NotRun("kit and source are more than the %.1f MB that a visit may bring along" % (MOST_BYTES / 1e6))

@@ -12,13 +12,15 @@ from runner import OUTPUT_LINES, NotRun, TimeOver, Wrong
 FOUND_CODE = 86  # compute-sanitizer ends with that when it has found something
 OWN_KERNELS = "cuda_"  # part of the mangled names of our kernels, whose arguments are structs of such names (kernels.h)
 # Of the device suite. Racecheck looks at shared memory alone, which kernels use that do these.
-SHARING_CASES = "batch_normalization|layer_normalization|softmax|cross_entropy|loss|metric|penalty|reduce|clip|lamb|gather_rows|attention|measure"
+SHARING_CASES = ("differs|masked_mean|resample|resize|recolour|metric|batch_normalization|layer_normalization|softmax|cross_entropy|loss|"
+                 "penalty|reduce|clip|lamb|gather_rows|attention|measure")
 # Not in bfloat16: racecheck ends there with an error of its own ("failed to handle a hardware exception") in a kernel of cuDNN's, in
 # which memcheck finds nothing.
 SHARING_CONVOLUTIONS = "^conv2d|^float16 conv2d|dense_backward"
 LIBRARY_CASES = "conv2d|dense|matmul|attention"
 # Own kernels of every kind, the news first; products and convolutions are the libraries'.
-OWN_CASES = ("batch_normalization|softmax|cross_entropy|_update|max_pool2d|average_pool2d|dropout|mean_squared|measure|convert|from_bytes|"
+OWN_CASES = ("recurrent|differs|masked_mean|draw|resample|resize|recolour|erase|bucket|lookup|encode|metric|loss|"
+             "batch_normalization|softmax|cross_entropy|_update|max_pool2d|average_pool2d|dropout|mean_squared|measure|convert|from_bytes|"
              "reshape|average_update|batch_statistics|add|activation|reduce|recording|streams|conv2d|dense_backward|function|gather_rows|"
              "layer_normalization|attention|pad|slice")
 REPORTED = re.compile(r"^=+ (Error|Invalid|(Warning: )?Race)", re.MULTILINE)
