@@ -7,8 +7,10 @@ import os
 import shutil
 import signal
 import stat
+import struct
 import subprocess
 import sys
+import tempfile
 import time
 import types
 import unittest
@@ -28,8 +30,7 @@ class Script(ProgramTest):
     def setUp(self):
         super().setUp()
         self.kit = self.path("kit")
-        for name in ("cpu", "reference"):
-            os.makedirs(os.path.join(self.kit, name))
+        os.makedirs(os.path.join(self.kit, "cpu"))
         os.symlink(BUILD, os.path.join(self.kit, "build"))
         write_json(os.path.join(self.kit, "pack.json"), {"machine": os.uname().machine, "gpu_archs": "90"})
 
@@ -240,6 +241,24 @@ class Parts(unittest.TestCase):
                          ["========= Invalid __global__ read of size 4", "=========     at x", "FAILED  c"])
         self.assertTrue(sanitizer.REPORTED.search("x\n========= Warning: Race reported between"))
         self.assertFalse(sanitizer.REPORTED.search("========= Warning: Detected overlap"))
+
+    def test_the_kit_has_the_first_images_for_training(self):
+        import pack
+        files = {"train-images-idx3-ubyte.gz": [0x803, 3, 28, 28], "train-labels-idx1-ubyte.gz": [0x801, 3], "t10k-labels-idx1-ubyte.gz": [0x801, 3]}
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        some = os.path.join(folder.name, "some")
+        for name, numbers in files.items():
+            with gzip.open(os.path.join(folder.name, name), "wb") as file:
+                file.write(struct.pack(">%dI" % len(numbers), *numbers) + bytes(range(3)) * (28 * 28 if len(numbers) > 2 else 1))
+        with unittest.mock.patch.multiple(pack, MNIST=folder.name, TRAINED=2):
+            pack.copy_images(some)
+        for name, count in zip(files, (2, 2, 3)):
+            with gzip.open(os.path.join(some, name)) as file:
+                made = file.read()
+            numbers = [files[name][0], count, *files[name][2:]]
+            self.assertEqual(made[:4 * len(numbers)], struct.pack(">%dI" % len(numbers), *numbers))
+            self.assertEqual(made[4 * len(numbers):], (bytes(range(3)) * 28 * 28)[:count * (28 * 28 if len(numbers) > 2 else 1)])
 
     def test_kernels_of_a_step(self):
         import kernel_table
