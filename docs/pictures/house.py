@@ -9,8 +9,8 @@ ROWS = (
     (("model", "files, metrics, weights", 4), ("run", "plugins, workers", 3), ("comm", "without a model", 3), ("report", "JSON, bar", 2)),
     (("strategy", "the step; stores, servers", 6), ("data", "examples to batches", 6)),
     (("replica", "memory and passes", 4), ("collective", "plans, executor, auto", 4), ("cluster", "workers, the store", 4)),
-    (("graph", "programs", 2), ("optimizer", "updates", 2), ("schedule", "compiled, proven", 4), ("loader", "finds, checks plugins", 4)),
-    (("device", "guarded", 2), ("operation", "the table", 2), ("formats", "safetensors", 3), ("wire", "sockets, secret", 3), ("place", "launchers", 2)),
+    (("graph", "programs", 2), ("optimizer", "updates", 2), ("topology", "networks", 2), ("schedule", "compiled, proven", 4), ("loader", "of plugins", 2)),
+    (("device", "guarded", 2), ("operation", "the table", 2), ("filter", "its stages", 2), ("formats", "safetensors", 2), ("wire", "sockets", 2), ("place", "launchers", 2)),
     (("base", "status, log, options, threads, clock, shared memory, watchdog", 12),),
     (("plugin", "the contracts: plain C headers, and nothing else", 12),),
 )
