@@ -474,12 +474,23 @@ static enum ls_status freeze_unread(struct ls_graph *graph, bool says)
     return LS_OK;
 }
 
+// What layers make is penalized by the example, and not by what a mask leaves, so the loss of the
+// output is a part of its own (loss_of), of which evaluation counts the mask.
+static bool penalizes_activities(const struct ls_graph *graph)
+{
+    for (uint32_t i = 0; i < graph->tensor_count; i++) {
+        const struct ls_tensor *tensor = graph->tensors[i];
+        if (tensor->role != LS_ROLE_PARAMETER && (tensor->l1 > 0 || tensor->l2 > 0))
+            return true;
+    }
+    return false;
+}
+
 enum ls_status ls_graph_add_losses(struct ls_graph *graph, const struct ls_loss *losses,
                                    uint32_t count)
 {
     struct term terms[LS_GRAPH_LOSSES];
     uint32_t found = 0;
-    bool activities = false;
     enum ls_status status = LS_OK;
     if (graph->sums)
         return ls_graph_fail(graph, NULL, "the model has a loss already");
@@ -490,7 +501,8 @@ enum ls_status ls_graph_add_losses(struct ls_graph *graph, const struct ls_loss 
     for (uint32_t i = 0; !status && i < count; i++)
         if (losses[i].kind != LS_LOSS_NONE)
             status = begin_term(graph, &losses[i], i, &terms[found++]);
-    if (!status && found == 1 && (!terms[0].loss->scaled || terms[0].mask))
+    if (!status && found == 1 &&
+        (terms[0].mask ? !penalizes_activities(graph) : !terms[0].loss->scaled))
         status = add_loss_operation(
             graph, &terms[0], terms[0].loss->composed ? NULL : graph->label_of[terms[0].output]);
     else if (!status)
@@ -498,18 +510,11 @@ enum ls_status ls_graph_add_losses(struct ls_graph *graph, const struct ls_loss 
     const uint32_t tensors = graph->tensor_count; // of the layers, and of the loss
     for (uint32_t i = 0; i < tensors && !status; i++) {
         struct ls_tensor *tensor = graph->tensors[i];
-        if (tensor->role == LS_ROLE_PARAMETER) {
+        if (tensor->role == LS_ROLE_PARAMETER)
             status = add_penalty(graph, terms[0].predictions, tensor);
-        } else if (tensor->l1 > 0 || tensor->l2 > 0) {
+        else if (tensor->l1 > 0 || tensor->l2 > 0)
             status = add_activity_penalty(graph, tensor);
-            activities = true;
-        }
     }
-    if (!status && activities && found == 1 && terms[0].mask && !losses[0].weighted)
-        ls_warn(graph->name,
-                "an activity penalty beside a loss under a mask: when several replicas evaluate, "
-                "each share's penalty is weighted by its mask; evaluate on one replica for the "
-                "exact loss");
     // A graph with weights is built after one without, which has said it.
     return !status && found < count ? freeze_unread(graph, !losses[0].weighted) : status;
 }

@@ -869,11 +869,25 @@ static enum ls_status read_lists(struct reading *reading, const char *text)
     return status;
 }
 
+// How often the loss of an output counts in that of the model, and how the graph counts it.
+static void count_loss(const struct ls_loss_set *losses, uint32_t output,
+                       struct ls_metric_source *out)
+{
+    out->factor = losses->list[output].scaled ? (double)losses->list[output].factor : 1;
+    out->counts = (struct ls_count){.op = LS_OP_LOSS,
+                                    .attributes = {.function = LS_LOSS_VALUES},
+                                    .output = output,
+                                    .weighted = true};
+}
+
 // The losses of the outputs, where that of the model is made of several.
 static enum ls_status add_losses(struct reading *reading)
 {
+    const uint32_t only = ls_loss_set_only(reading->losses);
     enum ls_status status = LS_OK;
-    if (reading->losses->count == 1 || ls_loss_set_only(reading->losses) < LS_GRAPH_LOSSES)
+    if (only < LS_GRAPH_LOSSES)
+        count_loss(reading->losses, only, &reading->set->list[0]);
+    if (only < LS_GRAPH_LOSSES || reading->losses->count == 1)
         return LS_OK;
     for (uint32_t i = 0; !status && i < reading->losses->count; i++) {
         char key[LONGEST_NAME];
@@ -887,12 +901,8 @@ static enum ls_status add_losses(struct reading *reading)
         if (status)
             break;
         out->kind = LS_METRIC_OF_OUTPUT;
-        out->factor = reading->losses->list[i].scaled ? (double)reading->losses->list[i].factor : 1;
-        out->counts = (struct ls_count){.op = LS_OP_LOSS,
-                                        .attributes = {.function = LS_LOSS_VALUES},
-                                        .slots = 4,
-                                        .output = i,
-                                        .weighted = true};
+        count_loss(reading->losses, i, out);
+        out->counts.slots = 4;
         status = set_names(out, key);
         reading->set->count++;
     }
@@ -923,7 +933,7 @@ enum ls_status ls_metric_set_parse(const char *text, const struct ls_loss_set *l
     struct ls_metric_set set = {.count = 1,
                                 .list = {{.name = "loss",
                                           .validation_name = "val_loss",
-                                          .kind = LS_METRIC_OF_STATISTIC,
+                                          .kind = LS_METRIC_OF_MODEL,
                                           .statistic = LS_SUMS_LOSS}}};
     struct reading reading = {.graph = graph, .losses = losses, .parts = parts, .set = &set};
     const bool none = text && strcmp(text, "none") == 0, one = losses->count == 1;
@@ -991,22 +1001,33 @@ static enum ls_status add_thresholds(struct ls_metric_source *source, struct ls_
     return status;
 }
 
+// Whether the graph counts a loss of values.
+static bool is_loss(const struct ls_metric_source *source)
+{
+    return source->counts.slots &&
+           (source->kind == LS_METRIC_OF_OUTPUT || source->kind == LS_METRIC_OF_MODEL);
+}
+
 enum ls_status ls_metric_set_add(struct ls_metric_set *set, struct ls_graph *graph)
 {
+    struct ls_count *only = &set->list[0].counts;
     enum ls_status status = LS_OK;
+    if (only->op == LS_OP_LOSS && graph->loss_of[only->output] &&
+        graph->outputs[only->output]->mask)
+        only->slots = 4;
     for (uint32_t i = 0; i < set->count; i++)
-        if (set->list[i].kind == LS_METRIC_OF_OUTPUT)
+        if (is_loss(&set->list[i]))
             set->list[i].counts.of = graph->loss_of[set->list[i].counts.output];
     for (uint32_t i = 0; !status && i < set->count; i++) {
         // Those that Keras makes of a function of targets and predictions; the others know no mask.
         set->list[i].counts.masked = set->list[i].kind == LS_METRIC_SHARE ||
                                      set->list[i].kind == LS_METRIC_OF_LOSS ||
-                                     set->list[i].kind == LS_METRIC_OF_OUTPUT;
+                                     is_loss(&set->list[i]);
         if (set->list[i].kind == LS_METRIC_COMPOSED)
             status = add_composed(&set->list[i], graph);
         else if (set->list[i].threshold_count)
             status = add_thresholds(&set->list[i], graph);
-        else if (set->list[i].kind != LS_METRIC_OF_STATISTIC || set->list[i].counts.slots)
+        else if (set->list[i].counts.slots)
             status = ls_graph_add_counts(graph, &set->list[i].counts, 1);
     }
     return status;
@@ -1048,7 +1069,7 @@ static double masked_loss(const double *sums)
 
 static bool is_part_under_mask(const struct ls_metric_source *source)
 {
-    return source->kind == LS_METRIC_OF_OUTPUT && source->counts.masked;
+    return is_loss(source) && source->counts.masked;
 }
 
 // Whether the model's loss is made of several.
@@ -1155,7 +1176,7 @@ static double value_of(const struct ls_metric_source *source, const double *stat
 {
     const double *own = counts ? counts + source->counts.slot : NULL;
     const bool counted = source->counts.slots > 0;
-    if (!counted)
+    if (!counted || source->kind == LS_METRIC_OF_MODEL)
         return statistics[source->statistic] / statistics[LS_SUMS_EXAMPLES];
     if (!own)
         return NAN;

@@ -15,6 +15,7 @@
 #define LS_STATISTICS LS_SUMS
 // How a metric is made of its statistics.
 enum ls_metric_kind {
+    LS_METRIC_OF_MODEL, // the loss; its counts, if it has any, are of the part that is under a mask
     LS_METRIC_OF_OUTPUT, // the loss of an output, which is a part of that of the model
     LS_METRIC_OF_STATISTIC, // one of the first LS_STATISTICS by the examples
     LS_METRIC_OF_LOSS, // sums of a loss operation: the first by the third
@@ -48,7 +49,7 @@ struct ls_metric_set {
             *validation_name; // "accuracy", "val_accuracy"; last as long as the process
         enum ls_metric_kind kind;
         uint32_t statistic; // of LS_METRIC_OF_STATISTIC and LS_METRIC_COUNT_OF
-        double factor; // of LS_METRIC_OF_OUTPUT: how often the loss counts in that of the model
+        double factor; // of a loss: how often that of the output counts in that of the model
         struct ls_count counts; // of others: what the graph has to count
         const struct ls_composed *composed; // of LS_METRIC_COMPOSED
         uint32_t slots[LS_METRIC_SUMS]; // where the count of each of its sums begins
