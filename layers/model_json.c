@@ -300,9 +300,7 @@ static enum ls_status inner_path(const struct ls_model_json *outer,
     if (name && !is_name(name))
         return refuse_name(outer, "a model in TimeDistributed", name);
     snprintf(both, sizeof(both), "%s/%s", layer->name,
-             name                                    ? json_string_value(name)
-             : strcmp(class_name, "Sequential") == 0 ? "sequential"
-                                                     : "functional");
+             name ? json_string_value(name) : ls_keras_model_name(class_name));
     return ls_model_json_path(outer, both, out);
 }
 
@@ -411,7 +409,7 @@ enum ls_status ls_model_json_read(struct ls_model_json *model)
     enum ls_status status = check_class(model);
     if (status)
         return status;
-    model->name = model->functional ? "functional" : "sequential";
+    model->name = ls_keras_model_name(model->functional ? "Functional" : "Sequential");
     if (json_is_array(config) && !model->functional)
         return read_layers(model, config);
     if (!json_is_object(config))

@@ -150,3 +150,8 @@ void ls_keras_snake_case(const char *class_name, char *out, size_t bytes)
     }
     *out = '\0';
 }
+
+const char *ls_keras_model_name(const char *class_name)
+{
+    return strcmp(class_name, "Sequential") == 0 ? "sequential" : "functional";
+}

@@ -30,5 +30,7 @@ const char *ls_keras_refusal(enum ls_keras_kind kind, const char *name,
 // Keras's default name for objects of a class, cut to fit: Conv2D: conv2d, MaxPooling2D:
 // max_pooling2d, LeakyReLU: leaky_re_lu.
 void ls_keras_snake_case(const char *class_name, char *out, size_t bytes);
+// What a model of the class (Sequential, Functional, or Keras 2's Model) is called without a name.
+const char *ls_keras_model_name(const char *class_name);
 
 #endif

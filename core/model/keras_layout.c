@@ -420,7 +420,7 @@ static bool append_model(char name[LONGEST_NAME], const json_t *model)
 {
     const char *given = json_string_value(inner_of(model, "name"));
     if (!given)
-        given = strcmp(class_of(model), "Sequential") == 0 ? "sequential" : "functional";
+        given = ls_keras_model_name(class_of(model));
     const size_t before = strlen(name), room = LONGEST_NAME - 1 - before; // and a slash behind
     return (size_t)snprintf(name + before, room, "/%s", given) < room;
 }
