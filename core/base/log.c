@@ -20,6 +20,7 @@
 static _Atomic uint32_t log_level = LS_LOG_INFO;
 static _Thread_local int32_t log_rank = -1;
 static _Thread_local char **log_kept;
+static _Thread_local char log_refused[256];
 
 // Guards the three below and keeps lines whole.
 static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -81,6 +82,16 @@ void ls_log_replace_control_characters(char *text)
         if (letter < 0x20 || letter == 0x7f)
             *text = letter == '\n' || letter == '\t' ? ' ' : '?';
     }
+}
+
+void ls_log_note_refusal(const char *reason)
+{
+    snprintf(log_refused, sizeof(log_refused), "%s", reason);
+}
+
+const char *ls_log_refusal(void)
+{
+    return log_refused;
 }
 
 uint64_t ls_log_errors(void)

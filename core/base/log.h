@@ -31,6 +31,11 @@ void ls_log_write_kept(char **line); // takes a NULL line
 // A line that was kept and written is this thread's last error, too.
 void ls_log_note_line(const char *line);
 
+// Why a plugin has last refused a request of this thread (LS_UNSUPPORTED); "": no reason. Whoever
+// asked says it where nothing else works.
+void ls_log_note_refusal(const char *reason);
+const char *ls_log_refusal(void);
+
 // The number of errors written on behalf of this thread's caller (core/base/caller.h). Who passes on a
 // failure compares the numbers to find out whether the cause was logged; for those of this thread
 // alone see ls_thread_reasons().

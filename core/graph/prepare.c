@@ -218,6 +218,7 @@ static enum ls_status ask(const struct ls_build *build, const struct ls_node *no
     struct ls_kernel_request request = attempt->request;
     request.arguments = attempt->arguments;
     attempt->answer = (struct ls_kernel_answer){.layouts = attempt->layouts};
+    ls_log_note_refusal("");
     enum ls_status status =
         ls_device_prepare(build->plan->device, ls_op_name(node->op), &request, &attempt->answer);
     attempt->answer.layouts = NULL; // an attempt is copied
@@ -320,21 +321,16 @@ static enum ls_status refuse_node(const struct ls_build *build, const struct ls_
         half = ls_type_is_half(dtype) ? dtype : 0;
     }
     ls_label_step(build, node, label, sizeof(label));
-    if (ls_device_tell_lack(build->plan->device, "has no operation %s %s", name,
-                            half == LS_BF16  ? "in bfloat16"
-                            : half == LS_F16 ? "in float16"
-                                             : "of these shapes"))
+    const char *kind = half == LS_BF16  ? "in bfloat16"
+                       : half == LS_F16 ? "in float16"
+                                        : "of these shapes";
+    if (ls_device_tell_lack(build->plan->device, "has no operation %s %s", name, kind))
         return LS_UNAVAILABLE;
-    if (half)
-        ls_error(build->graph->name,
-                 "%s: the device has no kernel for operation %s in %s; use another device, or "
-                 "--precision=float32",
-                 label, name, half == LS_BF16 ? "bfloat16" : "float16");
-    else
-        ls_error(build->graph->name,
-                 "%s: the device has no kernel for operation %s of these shapes; use another "
-                 "device",
-                 label, name);
+    const char *why = ls_log_refusal();
+    ls_error(build->graph->name,
+             "%s: the device has no kernel for operation %s %s%s%s%s; use another device%s", label,
+             name, kind, *why ? " (" : "", why, *why ? ")" : "",
+             half ? ", or --precision=float32" : "");
     return LS_UNAVAILABLE;
 }
 

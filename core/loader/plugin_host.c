@@ -31,6 +31,8 @@ static void host_log(const struct ls_host *host, uint32_t level, const char *mes
 static int32_t host_fail(const struct ls_host *host, int32_t status, const char *message)
 {
     const bool answer = status == LS_UNSUPPORTED || status == LS_AGAIN || status == LS_ABORTED;
+    if (status == LS_UNSUPPORTED)
+        ls_log_note_refusal(message ? message : "");
     if (message && *message) // else the guard says that there is no reason
         host_log(host, answer ? LS_LOG_DEBUG : LS_LOG_ERROR, message);
     return status ? status : LS_FAILED;

@@ -36,9 +36,12 @@ static void print_setting(const struct ls_fit *fit, FILE *out)
     const struct ls_resolved_strategy *strategy = &run->strategy;
     const uint32_t world = ls_cluster_world(run->workers.cluster),
                    own = ls_cluster_count(run->workers.cluster);
-    fprintf(out, "%s on %s: %u replica%s of %u thread%s on %s (%s)", fit->model->source,
-            fit->train->name, world, world == 1 ? "" : "s", run->threads,
-            run->threads == 1 ? "" : "s", run->device->plugin->name, run->hardware);
+    const struct ls_device_interface *device = run->device->interface;
+    fprintf(out, "%s on %s: %u replica%s", fit->model->source, fit->train->name, world,
+            world == 1 ? "" : "s");
+    if (device->memory_kind == LS_MEMORY_HOST) // others have threads of their own
+        fprintf(out, " of %u thread%s", run->threads, run->threads == 1 ? "" : "s");
+    fprintf(out, " on %s (%s)", run->device->plugin->name, run->hardware);
     if (run->devices > 1)
         fprintf(out, ", %son %u of its %u devices",
                 ls_cluster_workers(run->workers.cluster) > 1 ? "worker 0 " : "",

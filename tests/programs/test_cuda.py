@@ -573,7 +573,7 @@ class Double(ProgramTest):
             self.assertEqual((got["replicas"], got["global_batch"]), (replicas, 64 * replicas))
         command, environment = self.on_double(("--strategy=central-storage", *options), {"devices": 2})
         said = self.lockstep("train", *command, environment=environment).out.splitlines()[0]
-        self.assertIn("2 replicas of", said)
+        self.assertIn("2 replicas on cuda", said)
         self.assertIn(", on 2 of its 2 devices, ", said)
         # Two of three, one of which has two replicas; and those that were not named are not used.
         command, environment = self.on_double(("--devices=2,0", "--replicas=3", *options), {"devices": 3})

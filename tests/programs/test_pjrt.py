@@ -5,6 +5,7 @@ once and then kept in LOCKSTEP_PJRT_FOLDER."""
 import glob
 import gzip
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -60,6 +61,13 @@ class Refused(OfPlugin):
             self.assertIn("pjrt", outcome.out)
         self.assertNotEqual(self.train("--model=mlp", "--dataset=synthetic", "--steps=1")["device"], "pjrt")
 
+    def test_an_operation_is_refused_in_the_words_of_the_device(self):
+        layers = [{"class_name": "InputLayer", "config": {"batch_shape": [None, 28, 28], "name": "x"}}, {"class_name": "LSTM", "config": {"units": 4, "name": "lstm"}},
+                  {"class_name": "Dense", "config": {"units": 10, "name": "dense"}}]
+        write_json(self.path("lstm.json"), {"class_name": "Sequential", "config": {"name": "words", "layers": layers}})
+        self.refused(UNAVAILABLE, "train", "--model=" + self.path("lstm.json"), "--dataset=synthetic:shape=28x28", STUCK, "--replicas=1",
+                     says=("lstm", "(pjrt: recurrent: it has no emitter; device cpu has it)", "use another device"))
+
 
 class Found(OfPlugin):
     """The plugin's file where option `plugin` does not name it. What is found here is too old, and named for that."""
@@ -104,6 +112,9 @@ class Found(OfPlugin):
         packages = {"VIRTUAL_ENV": self.path("venv"), "PYTHONPATH": self.path("more")}
         self.finds(tpu if glob.glob("/dev/accel[0-9]*") + glob.glob("/dev/vfio/[0-9]*") else cuda, **packages)
         self.finds(tpu, TPU_LIBRARY_PATH=tpu, **packages)
+        stuck = os.path.join(FAKES, "pjrt-hangs.so")
+        outcome = self.lockstep("plugins", "pjrt", environment={**self.empty, "TPU_LIBRARY_PATH": stuck})
+        self.assertRegex(outcome.out, f"hardware: +stuck by (\\.\\.\\.)?{re.escape(stuck[-80:])} .PJRT 0.90., 2 devices")
         self.refused_plugin("", "plugin=/no/libtpu.so: cannot be opened", environment={**self.empty, **packages, "TPU_LIBRARY_PATH": "/no/libtpu.so"})
 
 
@@ -131,7 +142,7 @@ class Stuck(ProgramTest):
     def test_replicas_are_as_many_as_devices_and_threads_are_said_once(self):
         outcome = self.lockstep("train", "--model=mlp", "--dataset=synthetic", STUCK, "--deadline=1", "--threads=3", "--validation=off")
         self.assertEqual(outcome.code, PEER_LOST, outcome.err)
-        self.assertIn("2 replicas", outcome.out + outcome.err)
+        self.assertIn("2 replicas on pjrt", outcome.out + outcome.err)
         self.assertEqual(outcome.err.count("--threads=3 has no effect on device 'pjrt'"), 1, outcome.err)
 
     def test_a_second_interrupt_ends_it_at_once(self):

@@ -17,6 +17,7 @@
 // The oldest interface that has all that is used here (PJRT_ExecuteOptions and Execute with
 // `execute_device`); every later one of the same major version appends to its structures.
 #define LEAST_MINOR 54
+#define FILE_SHOWN 80 // bytes of its path
 
 struct program {
     struct program *next;
@@ -245,8 +246,11 @@ static int32_t ask(const struct ls_host *host, struct pjrt_client *client)
         return status;
     client->devices = args.addressable_devices;
     client->info.devices = (uint32_t)args.num_addressable_devices;
-    snprintf(client->info.text, sizeof(client->info.text), "%.*s (PJRT %d.%d)",
-             (int)(name.platform_name_size < 80 ? name.platform_name_size : 80), name.platform_name,
+    // Of a long path the end, which says more.
+    const size_t length = strlen(client->file), shown = length < FILE_SHOWN ? length : FILE_SHOWN;
+    snprintf(client->info.text, sizeof(client->info.text), "%.*s by %s%s (PJRT %d.%d)",
+             (int)(name.platform_name_size < 16 ? name.platform_name_size : 16), name.platform_name,
+             shown < length ? "..." : "", client->file + length - shown,
              api->pjrt_api_version.major_version, api->pjrt_api_version.minor_version);
     return client->info.devices
                ? LS_OK

@@ -16,7 +16,7 @@ struct pjrt_client;
 
 struct pjrt_client_info {
     uint32_t devices; // that this process can use
-    char text[128]; // "cpu (PJRT 0.115)"
+    char text[128]; // "cpu by /usr/lib/libtpu.so (PJRT 0.115)"
 };
 
 // The process's client; the first call opens it with the options of `host`. LS_UNAVAILABLE, with
