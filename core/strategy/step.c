@@ -952,6 +952,8 @@ enum ls_status ls_driver_workers_changed(struct ls_driver *driver, uint32_t repl
                                          const struct ls_round_change *change)
 {
     struct ls_driver_member *member = &driver->members[replica];
+    if (!driver->ops->workers_changed) // a file of another strategy, which is elastic
+        return LS_OK;
     ls_driver_hide_round(member);
     ls_driver_set_current(member);
     const int32_t status = driver->ops->workers_changed(driver->strategy, replica, change);

@@ -349,6 +349,10 @@ enum ls_status ls_checkpoints_begin(struct ls_fit *fit)
     }
     if (fit->resumed.file && !status)
         status = ls_rank_values_resume(fit->session, fit->resumed.file);
+    if (fit->resumed.file && !status && ls_rank_values_are_shared(fit->resumed.file)) {
+        fit->regroups = true;
+        status = ls_rank_values_adopt(fit->resumed.file, &fit->kept);
+    }
     ls_safetensors_close(fit->resumed.file);
     fit->resumed.file = NULL;
     if (!all)
@@ -732,6 +736,14 @@ static void decline(struct ls_session *session)
     ls_session_decline(session, LS_TAKE_ALL);
 }
 
+// Without a session the other workers are lost, and what is left was kept.
+static enum ls_status save_ranks(struct ls_fit *fit, struct ls_checkpoint_image *image)
+{
+    const bool own = fit->kept_steps == fit->done.steps || ls_rank_values_furthest(&fit->kept);
+    return fit->session ? ls_rank_values_save(fit->session, true, image)
+                        : ls_rank_values_share(&fit->kept, own, image);
+}
+
 // Copies the model while the replicas rest; the file is written beside the training. Without a copy
 // it is written at once.
 static enum ls_status write_one(struct ls_fit *fit, bool ended)
@@ -752,7 +764,7 @@ static enum ls_status write_one(struct ls_fit *fit, bool ended)
     if (status) {
         decline(fit->session);
     } else {
-        status = ls_rank_values_save(fit->session, true, &all->image);
+        status = save_ranks(fit, &all->image);
         if (status)
             ls_session_decline(fit->session, LS_TAKE_ALL);
     }

@@ -223,7 +223,7 @@ static enum ls_status write_state(struct ls_fit *fit, int fd, uint64_t *bytes)
     struct stat about;
     enum ls_status status = ls_checkpoints_take(fit, fit->done.epoch_ended, &image);
     if (!status)
-        status = ls_rank_values_share(&fit->kept, &image);
+        status = ls_rank_values_share(&fit->kept, false, &image);
     if (!status)
         status = ls_checkpoint_write_to(&image, fd, "the state of the training", false);
     ls_checkpoint_finish(&image);
@@ -322,41 +322,50 @@ enum ls_status ls_elastic_begin(struct ls_fit *fit)
 struct regrouping {
     struct ls_driver *driver;
     struct ls_round_change change;
+    double left_out; // alike on all ranks
 };
 
 // [replica thread]
 static enum ls_status regroup_replica(void *context, uint32_t index)
 {
-    const struct regrouping *regrouping = context;
-    return ls_driver_workers_changed(regrouping->driver, index, &regrouping->change);
+    struct regrouping *regrouping = context;
+    struct ls_round_change change = regrouping->change;
+    double left_out = 0;
+    change.left_out = &left_out;
+    const enum ls_status status = ls_driver_workers_changed(regrouping->driver, index, &change);
+    if (index == 0)
+        regrouping->left_out = left_out;
+    return status;
 }
 
-// With rounds a worker has one replica.
+// Several replicas of a worker go on from a file that one worker has written.
 static enum ls_status regroup(struct ls_fit *fit)
 {
     struct ls_session *session = fit->session;
     const uint32_t world = ls_cluster_world(session->cluster);
+    const size_t bytes = LS_ROUND_NOTES * sizeof(float);
     const float *furthest = ls_rank_values_furthest(&fit->kept);
-    double left_out = 0;
     struct regrouping regrouping = {
-        session->driver,
-        {.struct_size = sizeof(struct ls_round_change), .furthest = world, .left_out = &left_out}};
-    float *notes = calloc((size_t)world + 1, LS_ROUND_NOTES * sizeof(*notes));
+        .driver = session->driver,
+        .change = {.struct_size = sizeof(struct ls_round_change), .furthest = world}};
+    float *notes = calloc((size_t)world + 1 + session->count, bytes); // own: behind the others
     if (!notes)
         return LS_OUT_OF_MEMORY;
+    float *own = notes + ((size_t)world + 1) * LS_ROUND_NOTES;
     regrouping.change.notes = notes;
     if (furthest) // else whose state this is had no memory to keep them
-        memcpy(notes + (size_t)world * LS_ROUND_NOTES, furthest, LS_ROUND_NOTES * sizeof(*notes));
-    enum ls_status status = ls_cluster_gather(
-        session->cluster, ls_driver_round_memory(session->driver, 0, LS_ROUND_OWN_NOTES),
-        LS_ROUND_NOTES * sizeof(*notes), notes);
+        memcpy(notes + (size_t)world * LS_ROUND_NOTES, furthest, bytes);
+    for (uint32_t i = 0; i < session->count; i++)
+        memcpy(own + i * LS_ROUND_NOTES,
+               ls_driver_round_memory(session->driver, i, LS_ROUND_OWN_NOTES), bytes);
+    enum ls_status status = ls_cluster_gather(session->cluster, own, bytes, notes);
     if (!status)
         status =
             ls_session_run(session, "counting what is in no round", regroup_replica, &regrouping);
     free(notes);
     if (!status && fit->change_count) {
         fit->changes[fit->change_count - 1].rounds = true;
-        fit->changes[fit->change_count - 1].examples_left_out = left_out;
+        fit->changes[fit->change_count - 1].examples_left_out = regrouping.left_out;
     }
     return status;
 }

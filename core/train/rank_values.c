@@ -14,7 +14,7 @@
 #define SCOPE "checkpoint"
 #define NAME_BYTES 64
 #define VARIABLES "ranks/variables"
-#define FURTHEST "round/furthest" // what goes from one generation of workers to the next alone
+#define FURTHEST "round/furthest" // what goes alone from one generation of workers to the next
 
 // ---- Kinds of values ----
 
@@ -364,17 +364,22 @@ static bool is_of_all_ranks(const char *name)
     return of_all;
 }
 
-enum ls_status ls_rank_values_share(const struct ls_checkpoint_image *kept,
+enum ls_status ls_rank_values_share(const struct ls_checkpoint_image *kept, bool own,
                                     struct ls_checkpoint_image *image)
 {
     enum ls_status status = LS_OK;
     for (size_t i = 0; !status && i < kept->count; i++) {
         const struct ls_saved_tensor *tensor = &kept->tensors[i];
-        if (is_of_all_ranks(tensor->name))
+        if (own || is_of_all_ranks(tensor->name))
             status =
                 ls_checkpoint_add(image, tensor->name, tensor->data, (uint64_t)tensor->dims[0]);
     }
     return status;
+}
+
+bool ls_rank_values_are_shared(const struct ls_safetensors *file)
+{
+    return ls_safetensors_find(file, FURTHEST);
 }
 
 static enum ls_status copy_tensor(const struct ls_safetensors *file,

@@ -50,9 +50,12 @@ LS_STATUS ls_rank_values_put_back(struct ls_session *session, bool rounds,
 LS_STATUS ls_rank_values_put_back_own(struct ls_session *session,
                                       const struct ls_checkpoint_image *kept);
 // Adds to `image` what was kept and is the same on all ranks: it belongs to the state that the worker
-// has, and goes with it to the others.
-LS_STATUS ls_rank_values_share(const struct ls_checkpoint_image *kept,
+// has, and goes with it to the others. `own`: and what its replicas have, for a file of this worker
+// alone, from which a training goes on as if the others had been lost then.
+LS_STATUS ls_rank_values_share(const struct ls_checkpoint_image *kept, bool own,
                                struct ls_checkpoint_image *image);
+// Whether it is such a file, and has rounds.
+bool ls_rank_values_are_shared(const struct ls_safetensors *file);
 // The worker has taken the state of another one from `file`, and what is the same on all ranks with
 // it, so that it can hand both on, should others be lost before the next session goes on from them.
 // What was kept of its own replicas stays.

@@ -8,6 +8,7 @@ import fcntl
 import os
 import random
 import re
+import shutil
 import signal
 import socket
 import stat
@@ -591,6 +592,29 @@ class ElasticRounds(ElasticWorkers):
         write_json(self.path("normalized.json"), {"class_name": "Sequential", "config": {"name": "normalized", "layers": layers}})
         return ("--model=" + self.path("normalized.json"), "--loss=sparse_categorical_crossentropy", "--dataset=synthetic:shape=8,classes=3,examples=402",
                 "--threads=1", "--batch=62", "--epochs=3", "--optimizer=adam", "--lost-after=3", "--plugin-path=" + FAULTS)
+
+    def test_an_interruption_below_the_least_keeps_the_round(self):
+        """Whoever goes on from its file, elastic or not, has its weights of the round, their momentum and its own."""
+        self.hold(50)
+        self.start_elastic(2, "--strategy=" + self.STRATEGY, "--checkpoint-dir=checkpoints", least=2)
+        self.await_lines(self.lines_of_the_chief(), 20)
+        self.processes[1].kill()
+        self.await_text(0, "worker 1")
+        time.sleep(0.5)
+        self.processes[0].send_signal(signal.SIGTERM)
+        self.assertEqual(self.processes[0].wait(SECONDS), TERMINATED, self.said(0))
+        rounds = re.findall(r"^made: (turn \d+, round \w+, momentum \w+)$", self.said(0), re.M)[-1]
+        os.unlink(self.path("hold"))
+        file = self.path("checkpoints/" + max(name for name in os.listdir(self.path("checkpoints")) if name.endswith(".safetensors")))
+        saved, steps = tensors(file), int(re.search(r"checkpoint-(\d+)", file)[1])
+        self.assertTrue(any(saved["round/momentum"][1]))
+        self.assertTrue(any(saved["round/weights_0"][1]))
+        for before, replicas in ((("launch", "-n2", "--"), "--elastic=1:2"), ((), "--replicas=2")):
+            again = ("train", *self.OPTIONS, "--strategy=" + self.STRATEGY, replicas, "--checkpoint-dir=" + replicas, "--resume", f"--steps={steps + 9}")
+            shutil.copytree(self.path("checkpoints"), self.path(replicas))
+            outcome = self.lockstep(*before, *again)
+            self.assertEqual(outcome.code, DONE, outcome.err)
+            self.assertIn("regrouped: " + rounds, outcome.err)
 
     def test_the_furthest_worker_is_lost_before_the_others_go_on(self):
         """Turn 3, of the first fragment, is due at step 9; what it adds up is on its way since step 8. The last worker dies when one other has
