@@ -170,7 +170,7 @@ void ls_config_check(struct ls_config *config, const char *const *keys)
             refuse_key(config, key, keys);
     }
     (void)ls_config_boolean(config, "trainable", true);
-    if (config->parent)
+    if (config->parent && !config->penalized)
         ls_config_null(config, "activity_regularizer");
     value = json_object_get(config->object, "dtype");
     if (!is_in("dtype", keys) && !ls_json_precision(value, why, sizeof(why)))

@@ -16,6 +16,8 @@ struct ls_config {
     const struct ls_graph *graph; // the layer begun last is the one that is read
     const json_t *object; // the "config"
     const char *parent; // key of the value that the object belongs to; NULL: the layer itself
+    bool
+        penalized; // a layer inside, whose output is that of the layer: its activity_regularizer counts
     enum ls_status status;
 };
 

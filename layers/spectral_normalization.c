@@ -91,7 +91,8 @@ static enum ls_status build(struct ls_graph *graph, const struct ls_layer_call *
                                   .input_count = 1};
     if (!inner.kind)
         return c.status;
-    struct ls_config own = {.graph = graph, .object = inner.config, .parent = "layer"};
+    struct ls_config own = {
+        .graph = graph, .object = inner.config, .parent = "layer", .penalized = true};
     ls_config_check(&own, inner.kind->keys);
     if (json_is_true(json_object_get(inner.config, "mask_zero")))
         ls_config_fail(&own, "mask_zero", "no mask comes from a layer inside; set it to false");
@@ -114,6 +115,8 @@ static enum ls_status build(struct ls_graph *graph, const struct ls_layer_call *
     graph->part = layer.name;
     enum ls_status status = ls_layer_build(graph, &inner, outputs);
     ls_add_regularizers(graph, inner.config, first);
+    if (!status)
+        status = ls_add_activity_regularizer(graph, inner.config, outputs);
     if (!status)
         status = add_norm(graph, &layer, iterations, call->inputs[0]);
     if (!status && inner.kind->mask == LS_MASK_PASSES)

@@ -21,12 +21,11 @@ static bool ends_with(const char *text, const char *suffix)
     return length > rest && strcmp(text + length - rest, suffix) == 0;
 }
 
-// `inside`: of a layer inside another one, whose outputs are not the model's.
-static bool is_refused(const char *key, const json_t *value, bool inside)
+static bool is_refused(const char *key, const json_t *value)
 {
     float l1, l2;
     if (ends_with(key, "_regularizer") && ls_json_regularizer(value, &l1, &l2))
-        return inside && strcmp(key, "activity_regularizer") == 0; // the others are in the loss
+        return false; // it is in the loss
     return !json_is_null(value) &&
            (ends_with(key, "_regularizer") || ends_with(key, "_constraint"));
 }
@@ -44,7 +43,7 @@ static const char *value_name(const json_t *value, char *text, size_t bytes)
 }
 
 // `where`: "layer 'dense' (Dense)", or "the model".
-static void check(struct search *search, const char *where, const json_t *config, bool inside)
+static void check(struct search *search, const char *where, const json_t *config)
 {
     const char *key;
     json_t *value;
@@ -52,7 +51,7 @@ static void check(struct search *search, const char *where, const json_t *config
 
     json_object_foreach((json_t *)config, key, value)
     {
-        if (!is_refused(key, value, inside))
+        if (!is_refused(key, value))
             continue;
         search->of_loss += ends_with(key, "_regularizer");
         if (++search->problems > LS_GRAPH_PROBLEMS || search->silent)
@@ -74,12 +73,12 @@ static void check_inside(struct search *search, const char *where, const json_t 
 
     for (const char *const *key = inside; *key; key++) {
         const json_t *inner = json_object_get(json_object_get(config, *key), "config");
-        check(search, where, inner, true);
+        check(search, where, inner);
         if (inner)
             check_inside(search, where, inner);
     }
     json_array_foreach(json_object_get(config, "cells"), index, cell)
-        check(search, where, json_object_get(cell, "config"), true);
+        check(search, where, json_object_get(cell, "config"));
 }
 
 static bool is_model(const json_t *layer)
@@ -97,7 +96,7 @@ static void check_all(struct search *search, const json_t *model, const char *pa
     size_t index;
 
     if (path[0] == '\0')
-        check(search, "the model", config, true);
+        check(search, "the model", config);
     json_array_foreach((json_t *)layers, index, layer)
     {
         const json_t *options = json_object_get(layer, "config");
@@ -108,7 +107,7 @@ static void check_all(struct search *search, const json_t *model, const char *pa
             snprintf(where, sizeof(where), "layer '%s%.100s' (%.100s)", path, name, class_name);
         else
             snprintf(where, sizeof(where), "layer %s%zu (%.100s)", path, index, class_name);
-        check(search, where, options, false);
+        check(search, where, options);
         check_inside(search, where, options);
         const json_t *below = is_model(layer) ? layer : json_object_get(options, "layer");
         // A path that is too long is cut: it is only shown, and such a model is refused anyway.

@@ -219,6 +219,14 @@ class SeveralOutputs(ProgramTest):
                 self.assertEqual(outcome.code, DONE, outcome.err)
                 self.assertAlmostEqual(read_json(report)["loss"], sum(count * loss_weight * mean + penalty for count, mean, penalty in batches) / 13, 5)
 
+    def test_a_penalty_of_a_layer_on_each_step_is_refused_once(self):
+        penalized = {"class_name": "Dense", "config": {"units": 3, "activity_regularizer": {"class_name": "L2", "config": {"l2": 0.1}}}}
+        for inside in ({"layer": penalized}, {"layer": {"class_name": "TimeDistributed", "config": {"layer": penalized}}}):
+            model = {"class_name": "Sequential", "config": {"layers": [
+                {"class_name": "InputLayer", "config": {"batch_shape": [None, 2, 2, 3]}}, {"class_name": "TimeDistributed", "config": {"name": "steps", **inside}}]}}
+            write_json(self.path("steps.json"), model)
+            self.refused(BAD_INPUT, "train", "--model=" + self.path("steps.json"), self.data, says=("steps", "layer"))
+
     def test_what_cannot_count_a_whole_batch_is_refused(self):
         model, data, _ = self.masked()
         for code, says, *options in ((USAGE, "--microbatches", "--microbatches=2"), (USAGE, "--reproducible", "--reproducible"),
