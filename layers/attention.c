@@ -33,10 +33,18 @@ static void read_options(struct ls_config *c, bool scaled, struct use *out)
 static enum ls_status read_call(const struct ls_graph *graph, const struct ls_layer_call *call,
                                 bool same_size, struct use *out)
 {
-    const uint32_t last = call->input_count - 1;
-    out->query = call->inputs[0];
-    out->value = call->inputs[1];
-    out->key = call->inputs[last];
+    const json_t *list = ls_call_argument(call, 0, "inputs"),
+                 *mask = ls_call_argument(call, 1, "mask"); // of the query and the value
+    struct ls_tensor *given[3];
+    for (uint32_t i = 0; i < 3; i++)
+        given[i] = json_is_array(list)     ? ls_call_tensor(call, json_array_get(list, i))
+                   : i < call->input_count ? call->inputs[i]
+                                           : NULL;
+    if (!given[0] || !given[1])
+        return ls_graph_fail(graph, call->inputs[0], "expected a query, a value, and maybe a key");
+    out->query = given[0];
+    out->value = given[1];
+    out->key = given[2] ? given[2] : given[1];
     out->query_mask = out->query->mask;
     out->value_mask = out->value->mask;
     out->inference = call->inference;
@@ -44,15 +52,16 @@ static enum ls_status read_call(const struct ls_graph *graph, const struct ls_la
     if (json_is_true(ls_call_argument(call, 3, "return_attention_scores")))
         return ls_graph_fail(graph, out->query,
                              "return_attention_scores is not supported; set it to False");
-    const json_t *mask = ls_call_argument(call, 1, "mask");
-    if (mask && !json_is_null(mask))
+    if (mask && !json_is_null(mask) && !json_is_array(mask))
         return ls_graph_fail(graph, out->query,
-                             "the argument mask is not supported; masks come with the inputs, from "
-                             "Masking or mask_zero");
-    for (uint32_t i = 0; i <= last; i++)
-        if (call->inputs[i]->shape.ndims != 3)
-            return ls_graph_fail(graph, call->inputs[i],
-                                 "expected 3 dimensions: batch, steps, features");
+                             "mask: expected a list, of the query's and the value's");
+    if (json_is_array(mask)) {
+        out->query_mask = ls_call_tensor(call, json_array_get(mask, 0));
+        out->value_mask = ls_call_tensor(call, json_array_get(mask, 1));
+    }
+    for (uint32_t i = 0; i < 3 && given[i]; i++)
+        if (given[i]->shape.ndims != 3)
+            return ls_graph_fail(graph, given[i], "expected 3 dimensions: batch, steps, features");
     if (out->key->shape.dims[1] != out->value->shape.dims[1])
         return ls_graph_fail(graph, out->key, "expected as many steps as the value has, %lld",
                              (long long)out->value->shape.dims[1]);
@@ -138,6 +147,15 @@ enum ls_status ls_add_score_mask(struct ls_graph *graph, const struct ls_score_m
         if (i < 2 || given[2] != given[1])
             status = join_mask(graph, given[i], i == 0, out);
     }
+    struct ls_tensor *scores = status ? NULL : masks->scores;
+    if (scores && (scores->shape.ndims != 3 ||
+                   (scores->shape.dims[1] != 1 && scores->shape.dims[1] != masks->steps) ||
+                   (scores->shape.dims[2] != 1 && scores->shape.dims[2] != masks->keys)))
+        return ls_graph_fail(graph, scores, "attention_mask: expected a number for each score");
+    if (scores && *out)
+        status = ls_add_pair(graph, LS_PAIR_MULTIPLY, *out, scores, out);
+    else if (scores)
+        *out = scores;
     if (status || !masks->causal || !*out)
         return status;
     status = add_triangle(graph, masks->steps, masks->keys, 1, 0, &earlier);
@@ -353,7 +371,7 @@ const struct ls_layer_kind ls_layer_attention = {
     .summary = "attention by products of queries and keys",
     .mask = LS_MASK_OWN,
     .least_inputs = 2,
-    .most_inputs = 3,
+    .most_inputs = 6, // masks, too
     .keys = keys,
     .arguments = arguments,
     .build = build,
@@ -364,7 +382,7 @@ const struct ls_layer_kind ls_layer_additive_attention = {
     .summary = "attention by sums of queries and keys",
     .mask = LS_MASK_OWN,
     .least_inputs = 2,
-    .most_inputs = 3,
+    .most_inputs = 6, // masks, too
     .keys = additive_keys,
     .arguments = arguments,
     .build = build_additive,

@@ -13,7 +13,8 @@ static void refuse(struct ls_config *config, const char *key)
         ls_config_fail(config, key, "not supported; set it to false");
 }
 
-// The type of what the layer makes. The examples of a model are float32 or int32.
+// The type of what the layer makes. The examples of a model are float32 or int32; those of dtype
+// bool, which are masks, are float32, and become 1 where they are not 0.
 static uint32_t read_dtype(struct ls_config *config)
 {
     const json_t *value = json_object_get(config->object, "dtype");
@@ -26,10 +27,11 @@ static uint32_t read_dtype(struct ls_config *config)
         return LS_BF16;
     if (strcmp(name, "float16") == 0)
         return LS_F16;
-    if (value && !json_is_null(value) && !ls_json_is_float32(value))
-        ls_config_fail(config, "dtype",
-                       "only float32, bfloat16, float16, int32 and int64 are supported, got %s",
-                       ls_json_text(value, text, sizeof(text)));
+    if (value && !json_is_null(value) && !ls_json_is_float32(value) && strcmp(name, "bool") != 0)
+        ls_config_fail(
+            config, "dtype",
+            "only float32, bfloat16, float16, int32, int64 and bool are supported, got %s",
+            ls_json_text(value, text, sizeof(text)));
     return LS_F32;
 }
 
@@ -86,6 +88,8 @@ static enum ls_status build(struct ls_graph *graph, const struct ls_layer_call *
     struct ls_tensor *mask = status ? NULL : input->mask; // of a model inside a model
     if (!status && input->dtype != dtype)
         status = ls_graph_convert(graph, input, dtype, &input);
+    if (!status && strcmp(ls_json_dtype(json_object_get(call->config, "dtype")), "bool") == 0)
+        status = ls_graph_add(graph, LS_OP_DIFFERS, NULL, &input, 1, NULL, &input);
     if (status)
         return status;
     input->mask = mask;

@@ -64,6 +64,7 @@ struct ls_tensor *ls_call_mask(const struct ls_layer_call *call, size_t position
 // to that of the scores; NULL: all.
 struct ls_score_masks {
     struct ls_tensor *query, *value, *key; // NULL: none
+    struct ls_tensor *scores; // (B, T or 1, S or 1); NULL: none
     bool causal;
     int64_t steps, keys; // T, S
 };

@@ -780,19 +780,26 @@ static enum ls_status run_model(const struct run *run)
     return run->model->functional ? run_functional(run) : run_sequential(run);
 }
 
-// The masks that Keras 3 writes into a call of a model are those that its inputs have as it is.
-static enum ls_status check_call_masks(const struct use *use, uint32_t expected)
+// What a call gives a model, each with its mask of the argument `mask`, one or a list. An input that
+// is seen elsewhere, too, keeps its own there.
+static enum ls_status give_inputs(struct ls_graph *graph, const struct use *use, uint32_t count,
+                                  struct ls_tensor **out)
 {
-    uint32_t given = count_tensors(json_object_get(use->json ? use->json->kwargs : NULL, "mask"));
+    const json_t *masks = json_object_get(use->json ? use->json->kwargs : NULL, "mask");
+    enum ls_status status = LS_OK;
 
-    for (uint32_t i = 0; use->inputs && i < expected && i < use->input_count; i++)
-        given -= given > 0 && use->inputs[i]->mask ? 1 : 0;
-    if (!use->inputs || given == 0)
-        return LS_OK;
-    return ls_model_json_fail(use->layer->model,
-                              "node %u: the argument mask is not supported; masks come with the "
-                              "inputs, from Masking or mask_zero",
-                              use->node);
+    for (uint32_t i = 0; i < count && !status; i++) {
+        const json_t *mask = json_is_array(masks) ? json_array_get(masks, i) : i ? NULL : masks;
+        const json_t *index = json_object_get(mask, "tensor");
+        const json_int_t place = json_is_integer(index) ? json_integer_value(index) : -1;
+        out[i] = use->inputs[i];
+        if (place < 0 || place >= use->input_count)
+            continue;
+        status = ls_graph_add(graph, LS_OP_RESHAPE, NULL, &out[i], 1, &out[i]->shape, &out[i]);
+        if (!status)
+            out[i]->mask = use->inputs[place];
+    }
+    return status;
 }
 
 static enum ls_status call_model(const struct run *outer, struct use *use)
@@ -816,7 +823,9 @@ static enum ls_status call_model(const struct run *outer, struct use *use)
     if (count != expected)
         return ls_model_json_fail(model, "node %u: expected %u input tensor%s, got %u", use->node,
                                   expected, expected == 1 ? "" : "s", count);
-    const enum ls_status status = check_call_masks(use, expected);
+    struct ls_tensor *inputs[LS_LAYER_INPUTS];
+    const enum ls_status status =
+        use->inputs ? give_inputs(outer->builder->graph, use, expected, inputs) : LS_OK;
     if (status)
         return status;
     const struct run run = {
@@ -825,7 +834,7 @@ static enum ls_status call_model(const struct run *outer, struct use *use)
         .trainable =
             outer->trainable && !json_is_false(json_object_get(model->config, "trainable")),
         .inference = outer->inference || (use->json && use->json->inference),
-        .inputs = use->inputs,
+        .inputs = use->inputs ? inputs : NULL,
         .outputs = use->outputs,
         .outer = outer->model,
         .json = use->json,

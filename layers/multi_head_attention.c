@@ -139,28 +139,26 @@ static enum ls_status read_call(const struct ls_graph *graph, const struct ls_la
         size_t position;
         const char *name;
     } masks[] = {{3, "query_mask"}, {4, "value_mask"}, {5, "key_mask"}, {6, "attention_mask"}};
+    struct ls_tensor **const given[] = {&out->query, &out->value, &out->key, &out->scores};
     inputs[0] = ls_call_tensor(call, ls_call_argument(call, 0, "query"));
     inputs[1] = ls_call_tensor(call, ls_call_argument(call, 1, "value"));
     inputs[2] = ls_call_tensor(call, ls_call_argument(call, 2, "key"));
     if (!inputs[0] || !inputs[1])
         return ls_graph_fail(graph, call->inputs[0], "expected tensors as query and value");
+    out->query = inputs[0]->mask;
+    out->value = inputs[1]->mask;
+    out->key = inputs[2] ? inputs[2]->mask : NULL;
     if (!inputs[2])
         inputs[2] = inputs[1];
     for (size_t i = 0; i < sizeof(masks) / sizeof(masks[0]); i++) {
         const json_t *mask = ls_call_argument(call, masks[i].position, masks[i].name);
-        if (mask && !json_is_null(mask))
-            return ls_graph_fail(graph, inputs[0],
-                                 "the argument %s is not supported; masks of steps come with the "
-                                 "inputs, and use_causal_mask=True hides later steps",
-                                 masks[i].name);
+        if (mask && !json_is_null(mask) && !(*given[i] = ls_call_tensor(call, mask)))
+            return ls_graph_fail(graph, inputs[0], "%s: expected a tensor", masks[i].name);
     }
     if (json_is_true(ls_call_argument(call, 7, "return_attention_scores")))
         return ls_graph_fail(graph, inputs[0],
                              "return_attention_scores is not supported; set it to False");
     out->causal = json_is_true(ls_call_argument(call, 9, "use_causal_mask"));
-    out->query = inputs[0]->mask;
-    out->value = inputs[1]->mask;
-    out->key = inputs[2]->mask; // where it is the value the same one
     for (int i = 0; i < 3; i++)
         if (inputs[i]->shape.ndims != 3)
             return ls_graph_fail(graph, inputs[i], "expected 3 dimensions: batch, steps, features");
@@ -302,6 +300,11 @@ static enum ls_status build(struct ls_graph *graph, const struct ls_layer_call *
     read_options(&c, &o);
     if (c.status || !call->inputs)
         return c.status;
+    const json_t *mask = ls_call_argument(call, 3, "query_mask");
+    if (mask && !json_is_null(mask))
+        return ls_graph_fail(graph, call->inputs[0],
+                             "query_mask: Keras's MultiHeadAttention does not look at it, but at "
+                             "the mask that the query has; leave it out");
     enum ls_status status = read_call(graph, call, inputs, &masks);
     if (!status)
         status = project_heads(graph, &o, "query", inputs[0], o.heads, o.key_dim, &heads[0]);
@@ -384,7 +387,7 @@ const struct ls_layer_kind ls_layer_multi_head_attention = {
     .summary = "attention of several heads",
     .mask = LS_MASK_OWN,
     .least_inputs = 2,
-    .most_inputs = 7, // masks are refused by name
+    .most_inputs = 7, // masks, too
     .keys = keys,
     .arguments = arguments,
     .build = build,
@@ -395,7 +398,7 @@ const struct ls_layer_kind ls_layer_grouped_query_attention = {
     .summary = "attention of heads that share keys and values",
     .mask = LS_MASK_OWN,
     .least_inputs = 2,
-    .most_inputs = 7, // masks are refused by name
+    .most_inputs = 7, // masks, too
     .keys = grouped_keys,
     .arguments = arguments,
     .build = build_grouped,

@@ -205,7 +205,7 @@ static const char *const layers[][2] = {
      "sparse: not supported; set it to false"},
     {"{'class_name': 'InputLayer', 'config': {'batch_shape': [null, 3], 'dtype': 'uint8'}}, "
      "{'class_name': 'Flatten'}",
-     "dtype: only float32, bfloat16, float16, int32 and int64 are supported, got \"uint8\""},
+     "dtype: only float32, bfloat16, float16, int32, int64 and bool are supported, got \"uint8\""},
     {IMAGE "{'class_name': 'InputLayer', 'config': {'batch_shape': [null, 3]}}",
      "layer 1: an InputLayer must be the first layer"},
     {"{'class_name': 'Dense', 'config': {'units': 3}}", "the model does not give its input shape"},

@@ -391,7 +391,11 @@ TABLE_TEST(what_does_not_fit_is_refused, refused)
 
 static const char *const calls[][2] = {
     {ATTENTION("", "'attention_mask': " TENSOR("x")),
-     "the argument attention_mask is not supported; masks of steps come"},
+     "attention_mask: expected a number for each score"},
+    {ATTENTION("", "'value_mask': 1"), "value_mask: expected a tensor"},
+    {ATTENTION("", "'value_mask': {'tensor': 99}"), "value_mask: expected a tensor"},
+    {ATTENTION("", "'query_mask': " TENSOR("x")),
+     "query_mask: Keras's MultiHeadAttention does not"},
     {ATTENTION("", "'return_attention_scores': true"),
      "return_attention_scores is not supported; set it to False"},
     {ATTENTION(", 'attention_axes': [1, 2]", ""), "attention_axes: only attention over the steps"},
