@@ -743,7 +743,7 @@ static enum ls_status call_all(struct work *work)
     return status;
 }
 
-// The outputs of the outermost model, and their names, which are those of their layers.
+// The outputs of the outermost model, and their names, which are their keys or those of their layers.
 static enum ls_status set_outputs(const struct run *run)
 {
     const struct ls_model_json *model = run->model;
@@ -751,7 +751,8 @@ static enum ls_status set_outputs(const struct run *run)
     const enum ls_status status =
         ls_graph_set_outputs(run->builder->graph, run->outputs, model->output_count);
     for (uint32_t i = 0; i < model->output_count; i++)
-        names[i] = model->layers[model->outputs[i].layer].name;
+        names[i] = model->outputs[i].key ? model->outputs[i].key
+                                         : model->layers[model->outputs[i].layer].name;
     return status ? status : ls_graph_name_outputs(run->builder->graph, names);
 }
 

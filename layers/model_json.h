@@ -16,6 +16,7 @@
 // One output of one call of a layer: what Keras calls a history.
 struct ls_reference {
     uint32_t layer, call, output;
+    const char *key; // of an end of the model that is in an object; NULL: in a list
 };
 
 // One call of a layer: an element of "inbound_nodes".

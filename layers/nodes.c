@@ -326,8 +326,12 @@ static void read_ends(struct reading *r, const json_t *value)
         const char **keys = sorted_keys(value);
         if (!keys)
             (void)!out_of_memory(r);
-        for (i = 0; keys && keys[i]; i++)
-            read_ends(r, json_object_get(value, keys[i]));
+        for (i = 0; keys && keys[i]; i++) {
+            const json_t *end = json_object_get(value, keys[i]);
+            read_ends(r, end);
+            if (!r->status && is_history(end))
+                (*r->references)[*r->count - 1].key = keys[i];
+        }
         free(keys);
     } else {
         fail(r, "expected [layer, node, tensor] or a list of these, got %s",

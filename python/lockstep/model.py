@@ -452,9 +452,9 @@ class Model:
 
     @property
     def output_shape(self) -> Any:
-        """As in Keras: None for the examples, then the sizes of a prediction; of several outputs a list of these."""
-        dims, outputs = self._output_dims(), self._outputs()
-        return [(None, *output.dims) for output in outputs] if len(outputs) > 1 else (None, *dims)
+        """As in Keras: None for the examples, then the sizes of a prediction; of several outputs a list of these, or a dictionary."""
+        outputs = self._outputs()
+        return self._arranged([(None, *output.dims) for output in outputs]) if len(outputs) > 1 else (None, *self._output_dims())
 
     def _output_dims(self) -> Tuple[int, ...]:
         dims = (ctypes.c_int64 * declared.LS_ARRAY_DIMS)()
@@ -1003,7 +1003,7 @@ class Model:
             split: Of a dataset's text.
 
         Returns:
-            An array of float32, a row for each example; of several outputs a list of them.
+            An array of float32, a row for each example; of several outputs a list of them, or a dictionary where the model has that.
 
         Raises:
             InputError: The data does not fit the model.
@@ -1026,7 +1026,7 @@ class Model:
         return self._as_outputs(out)
 
     def _as_outputs(self, rows: "numpy.ndarray") -> Any:
-        """The rows of a prediction as an array, or as a list of those of several outputs."""
+        """The rows of a prediction as an array, or as those of several outputs."""
         import numpy
 
         outputs, made, at = self._outputs(), [], 0
@@ -1034,7 +1034,16 @@ class Model:
             size = math.prod(output.dims)
             made.append(numpy.ascontiguousarray(rows[:, at:at + size]).reshape(len(rows), *output.dims) if len(outputs) > 1 else rows)
             at += size
-        return made if len(made) > 1 else rows
+        return self._arranged(made)
+
+    def _arranged(self, made: List[Any]) -> Any:
+        """What there is for each output, as the model has them: alone, in a list, or in a dictionary."""
+        config = self._described()["config"]
+        keys = config.get("output_layers") if isinstance(config, dict) else None  # a list: early versions of Keras 2
+        names = self.output_names
+        if isinstance(keys, dict) and sorted(keys) == sorted(names):  # not one inside another
+            return {key: made[names.index(key)] for key in keys}
+        return made if len(made) > 1 else made[0]
 
     @contextlib.contextmanager
     def _told(self, calls: Calls, callbacks: Optional[Iterable[CallbackLike]], data: Data, bar: Optional[Bar], moment: str) -> Iterator[None]:

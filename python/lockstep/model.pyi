@@ -74,7 +74,7 @@ class Model:
 
     @property
     def output_shape(self) -> Any:
-        """As in Keras: None for the examples, then the sizes of a prediction; of several outputs a list of these."""
+        """As in Keras: None for the examples, then the sizes of a prediction; of several outputs a list of these, or a dictionary."""
 
     def summary(self, print_fn: Optional[Callable[[str], Any]]=None) -> None:
         """Prints a table like Keras's.
@@ -310,7 +310,7 @@ class Model:
             split: Of a dataset's text.
 
         Returns:
-            An array of float32, a row for each example; of several outputs a list of them.
+            An array of float32, a row for each example; of several outputs a list of them, or a dictionary where the model has that.
 
         Raises:
             InputError: The data does not fit the model.

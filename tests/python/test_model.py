@@ -727,6 +727,23 @@ class SeveralOutputs(ModelTest):
             loss, accuracy = self.model.train_on_batch(self.x, y)
             self.assertEqual(self.model.evaluate(self.x, y, verbose=0, return_dict=True).keys(), {"loss", "kind_accuracy"})
 
+    def test_a_dictionary_of_outputs_is_one_everywhere(self):
+        described = self.model._described()
+        described["config"]["output_layers"] = {"what": ["kind", 0, 0], "by": ["size", 0, 0]}
+        named = lockstep.Model(described, device="cpu", threads=1, seed=2)
+        named.set_weights(self.model.get_weights())
+        self.assertEqual((named.output_names, named.output_shape), (["by", "what"], {"what": (None, 3), "by": (None, 2)}))
+        self.model.compile("sgd", loss=["sparse_categorical_crossentropy", "mse"], metrics=["accuracy", "mae"])
+        named.compile("sgd", loss={"by": "mse", "what": "sparse_categorical_crossentropy"}, metrics={"what": "accuracy", "by": "mae"})
+        logs = self.model.fit(self.x, [self.kinds, self.sizes], epochs=2, verbose=0).history
+        found = named.fit(self.x, {"what": self.kinds, "by": self.sizes}, epochs=2, verbose=0).history
+        numpy.testing.assert_allclose(found.pop("loss"), logs.pop("loss"), rtol=1e-6)
+        self.assertEqual(found, {key.replace("kind", "what").replace("size", "by"): values for key, values in logs.items()})
+        for one, of in (named.predict(self.x, verbose=0), self.model.predict(self.x, verbose=0)), (named.predict_on_batch(self.x), self.model.predict_on_batch(self.x)):
+            self.assertEqual(list(one), ["what", "by"])
+            for made, wanted in zip(one.values(), of):
+                numpy.testing.assert_array_equal(made, wanted)
+
     def test_a_layer_makes_two_outputs(self):
         x, z, both = layers.Input((6,), name="x"), layers.Input((6,), name="z"), layers.Dense(2, name="both")
         model = lockstep.Model([x, z], [both(x), both(z)], device="cpu", threads=1, seed=2)
