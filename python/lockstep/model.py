@@ -664,7 +664,8 @@ class Model:
             optimizer: A text ("adam:learning_rate=0.01") or an object of Keras; None: as the model's file says, else adam.
             loss: A text, an object of Keras, or a function of y_true and y_pred that composes lockstep.ops; None: by the file or the last layer.
                 Of a model with several outputs a list of these, or a dictionary by `output_names`; None in it: the output has no loss.
-            metrics: One of these or a list; None: by the loss; "none": none. With several outputs a list of lists, or a dictionary.
+            metrics: One of these or a list; None: as in Keras none where a loss is given, else by the file or the last layer. With several
+                outputs a list of lists, or a dictionary.
             loss_weights: How often the losses of several outputs count in the loss; a list or a dictionary.
             run_eagerly: Of Keras, without effect: a model is always compiled as a whole.
             steps_per_execution: Likewise.
@@ -684,6 +685,8 @@ class Model:
         if self._unbuilt is not None and not self._build_added():
             self._to_compile, self._compiled = all_given, True
             return
+        if metrics is None and (loss is not None or self._named is None and self._is_compiled_without_metrics()):
+            metrics = "none"
         with self._alone():
             try:
                 given = fill(declared.ls_compile_options, optimizer=_compile_text(optimizer, "optimizer"),
@@ -703,6 +706,11 @@ class Model:
         self._kept, self._rate = [], None
         if self._named is not None:
             self._to_compile = all_given
+
+    def _is_compiled_without_metrics(self) -> bool:
+        """By Keras, with a loss."""
+        config = self._described().get("compile_config") or {}
+        return bool(config.get("loss")) and not (config.get("metrics") or config.get("weighted_metrics"))
 
     def _need_compiled(self) -> None:
         if not self._compiled:

@@ -191,7 +191,8 @@ class Model:
             optimizer: A text ("adam:learning_rate=0.01") or an object of Keras; None: as the model's file says, else adam.
             loss: A text, an object of Keras, or a function of y_true and y_pred that composes lockstep.ops; None: by the file or the last layer.
                 Of a model with several outputs a list of these, or a dictionary by `output_names`; None in it: the output has no loss.
-            metrics: One of these or a list; None: by the loss; "none": none. With several outputs a list of lists, or a dictionary.
+            metrics: One of these or a list; None: as in Keras none where a loss is given, else by the file or the last layer. With several
+                outputs a list of lists, or a dictionary.
             loss_weights: How often the losses of several outputs count in the loss; a list or a dictionary.
             run_eagerly: Of Keras, without effect: a model is always compiled as a whole.
             steps_per_execution: Likewise.

@@ -173,6 +173,13 @@ class WhatIsAModel(ModelTest):
             self.assertEqual([variable.shape for variable in lockstep.Model(model, device="cpu").variables], shapes)
         self.assertEqual(lockstep.Model("cnn", device="cpu").output_shape, (None, 10))
 
+    def test_a_loss_without_metrics_has_none_as_in_keras(self):
+        config = layers.sequential_config(convolutions(), "sequential")
+        loss = {"loss": "sparse_categorical_crossentropy"}
+        for compiled, keys in (({}, {"loss", "accuracy"}), (loss, {"loss"}), ({**loss, "metrics": ["accuracy"]}, {"loss", "accuracy"})):
+            model = lockstep.Model({**config, "compile_config": {"optimizer": "sgd", **compiled}}, device="cpu")
+            self.assertEqual(model.evaluate(self.x, self.y, verbose=0, return_dict=True).keys(), keys)
+
     @unittest.skipUnless(os.environ["LOCKSTEP_KERAS_BUILT"] == "true", "built without HDF5")
     def test_an_object_with_the_methods_of_keras_gives_and_takes_weights(self):
         given, taken = small(seed=8), small(seed=9)
@@ -454,12 +461,12 @@ class WhatIsAModel(ModelTest):
         found = model.predict([words, words[:, :4]])
         self.assertEqual(found.shape, (3, 4, 9))
         model.compile("sgd:learning_rate=0.5", "sparse_categorical_crossentropy")
-        before = model.evaluate([words, words[:, :4]], words[:, :4], verbose=0)[0]
+        before = model.evaluate([words, words[:, :4]], words[:, :4], verbose=0)
         left = words[:, :4] != 0
         wanted = -numpy.log(numpy.take_along_axis(found, words[:, :4, None], -1))[..., 0][left].mean()
         self.assertAlmostEqual(before, float(wanted), places=5)
         model.fit([words, words[:, :4]], words[:, :4], batch_size=3, epochs=3, verbose=0)
-        self.assertLess(model.evaluate([words, words[:, :4]], words[:, :4], verbose=0)[0], before)
+        self.assertLess(model.evaluate([words, words[:, :4]], words[:, :4], verbose=0), before)
 
     def test_a_list_of_cells_is_what_keras_makes_of_it(self):
         def made(cell):
@@ -715,7 +722,7 @@ class SeveralOutputs(ModelTest):
 
     def test_weights_of_examples_count_in_all_losses(self):
         self.model.compile("sgd", loss=["sparse_categorical_crossentropy", "mse"], loss_weights={"size": numpy.float32(0.5)})
-        loss, kind_loss, size_loss, _ = self.model.evaluate(self.x, [self.kinds, self.sizes], sample_weight=self.weights, verbose=0)
+        loss, kind_loss, size_loss = self.model.evaluate(self.x, [self.kinds, self.sizes], sample_weight=self.weights, verbose=0)
         kind, size, _, _ = self.of_numpy()
         self.assertAlmostEqual(kind_loss, float((kind * self.weights).mean()), 5)
         self.assertAlmostEqual(size_loss, float((size * self.weights).mean()), 5)
@@ -723,7 +730,7 @@ class SeveralOutputs(ModelTest):
 
     def test_an_output_may_have_no_loss(self):
         for loss, y in ((["sparse_categorical_crossentropy", None], [self.kinds, None]), ({"kind": "sparse_categorical_crossentropy"}, {"kind": self.kinds})):
-            self.model.compile("sgd", loss=loss)
+            self.model.compile("sgd", loss=loss, metrics={"kind": ["accuracy"]})
             loss, accuracy = self.model.train_on_batch(self.x, y)
             self.assertEqual(self.model.evaluate(self.x, y, verbose=0, return_dict=True).keys(), {"loss", "kind_accuracy"})
 
