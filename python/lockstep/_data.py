@@ -51,7 +51,8 @@ def as_array(value: Any, what: str) -> "numpy.ndarray":
     array = numpy.asarray(value)
     name = WIDER.get(array.dtype.name, array.dtype.name)
     if name not in TAKEN:
-        raise InputError(f"{what}: dtype {array.dtype}; expected {', '.join(TAKEN)}")
+        hint = "; number the texts first, as numpy.unique(values, return_inverse=True)[1] does" if array.dtype.kind in "OUST" else ""
+        raise InputError(f"{what}: dtype {array.dtype}; expected {', '.join(TAKEN)}{hint}")
     if array.dtype.name == "uint64" and array.size and int(array.max()) >= 1 << 63:
         raise InputError(f"{what}: {int(array.max())} of uint64 is more than int64 holds")
     return numpy.asarray(array, dtype=name, order="C")
@@ -216,20 +217,27 @@ def _refuse_endless(source: Any, begin: Any) -> None:
                          "predict and evaluate need one that ends")
 
 
+Order = Callable[[Dict[str, Any]], Any]  # makes a list, in the order of the model's inputs
+
+
+def _in_any_order(x: Dict[str, Any]) -> Any:
+    return list(x.values())
+
+
 class Batch:
     """Batch `number` of a generator, which is x, (x,) or (x, y)."""
 
-    def __init__(self, made: Any, number: int, classes: Classes = None) -> None:
+    def __init__(self, made: Any, number: int, classes: Classes = None, in_order: Order = _in_any_order) -> None:
         x, y = made, None
         if isinstance(made, tuple):
             if len(made) not in (1, 2):
                 raise UsageError(f"the generator made a tuple of {len(made)}; expected (x, y): weights of examples are for arrays")
             x, y = (*made, None)[:2]
         self.number = number
-        self.inputs = as_inputs(x)
+        self.inputs = as_inputs(in_order(x) if isinstance(x, dict) else x)
         self.target = None if y is None else as_target(y, classes)
         if any(array.ndim == 0 for array in self.arrays):
-            raise InputError(f"batch {number} of the generator has a single number in it; expected arrays of examples")
+            raise InputError(f"batch {number} of the generator has a single number in it; expected arrays of examples, which .batch(32) makes of a tf.data.Dataset")
         sizes = {len(array) for array in self.arrays}
         if len(sizes) != 1 or 0 in sizes:
             raise InputError(f"batch {number} of the generator has arrays of {sorted(sizes)} examples; expected as many in each, and at least one")
@@ -278,8 +286,9 @@ def made_as(array: "numpy.ndarray") -> "numpy.ndarray":
 class Batches:
     """Cuts the batches of a generator into the examples that the library asks for, in their order."""
 
-    def __init__(self, source: Any, classes: Classes = None) -> None:
+    def __init__(self, source: Any, classes: Classes = None, in_order: Order = _in_any_order) -> None:
         self.classes = classes
+        self.in_order = in_order
         self.restart = begin_of(source)
         self.iterator: Iterator[Any] = iter(self.restart()) if self.restart else source
         self.number = 0  # of the batch under way, from where the iterator began
@@ -297,7 +306,7 @@ class Batches:
         """The next batch as arrays: inputs, and the target if there is one."""
         made = next(self.iterator)
         self.number += 1
-        batch = Batch(made, self.number, self.classes)
+        batch = Batch(made, self.number, self.classes, self.in_order)
         rest = [made_as(array) for array in batch.arrays]
         if self.form is None:
             self.form, self.dtypes = batch.form, [array.dtype for array in rest]
@@ -350,11 +359,12 @@ def classes_of(target: "numpy.ndarray", output: Sequence[int]) -> int:
     return 0 if target.dtype.name == "float32" or not is_of_classes(target, output) else max(2, output[-1])
 
 
-def from_generator(source: Any, examples: int, output: Sequence[int], classes: Classes, fail: Callable[[BaseException], int]) -> Data:
+def from_generator(source: Any, examples: int, output: Sequence[int], classes: Classes, fail: Callable[[BaseException], int],
+                   in_order: Order) -> Data:
     """`examples` of an epoch from a generator, in their order; `fail` keeps an exception."""
     import numpy
 
-    batches = Batches(source, classes)
+    batches = Batches(source, classes, in_order)
     first, form = batches.first, batches.form
     assert form is not None
     inputs = form.inputs
@@ -409,13 +419,13 @@ def first_of(source: Any) -> Optional[List["numpy.ndarray"]]:
     return Batch(next(iter(begin())), 1).inputs if begin else None
 
 
-def all_of(source: Any) -> Tuple[List["numpy.ndarray"], Optional["numpy.ndarray"]]:
+def all_of(source: Any, in_order: Order = _in_any_order) -> Tuple[List["numpy.ndarray"], Optional["numpy.ndarray"]]:
     """Everything that a generator makes, as arrays."""
     import numpy
 
     begin = begin_of(source)
     _refuse_endless(source, begin)
-    batches = [Batch(made, number) for number, made in enumerate(begin() if begin else source, 1)]
+    batches = [Batch(made, number, None, in_order) for number, made in enumerate(begin() if begin else source, 1)]
     if not batches:
         raise InputError("the generator made no batch")
     for batch in batches:

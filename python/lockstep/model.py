@@ -790,8 +790,8 @@ class Model:
             if sum(output.has_loss for output in self._outputs()) > 1:
                 raise UsageError("a generator makes the targets of one output, and the model has several with a loss: give arrays")
             if examples is None or calls is None:
-                return _data.from_arrays(*_data.all_of(x), classes=self._classes())
-            return _data.from_generator(x, examples, self._output_dims(), self._classes(), calls.fail)
+                return _data.from_arrays(*_data.all_of(x, self._in_order), classes=self._classes())
+            return _data.from_generator(x, examples, self._output_dims(), self._classes(), calls.fail, self._in_order)
         return _data.from_arrays(x, self._targets(y, weights), weights, self._classes())
 
     def _outputs(self) -> List[Output]:
@@ -838,7 +838,7 @@ class Model:
             if not data:
                 raise UsageError(f"the dataset '{given}' has nothing to validate on")
             return data
-        if isinstance(given, tuple) and len(given) in (2, 3):
+        if isinstance(given, (tuple, list)) and len(given) in (2, 3):
             return self._data_of(self._built_inputs(given[0]), given[1], given[2] if len(given) == 3 else None, "validation")
         if _data.is_generator(given):
             return self._data_of(given, None, None, "validation", examples, calls)

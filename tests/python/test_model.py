@@ -345,6 +345,14 @@ class WhatIsAModel(ModelTest):
         y = a.sum(1) + b.sum(1)
         self.assertEqual(self.quiet_fit(model, named, y, validation_data=(named, y)).history["val_loss"], [model.evaluate([a, b], y, verbose=0)])
         self.assertEqual(self.quiet_fit(model, named, y, validation_split=0.5).examples, [30])
+        batched = [({"left": a[at:at + 20], "input_layer": b[at:at + 20]}, y[at:at + 20]) for at in range(0, 60, 20)]
+        for steps in ({"validation_data": [named, y]}, {"steps_per_epoch": 3}):  # kept in memory; made while it trains
+            before = model.get_weights()
+            model.compile("adam", "mse")
+            losses = self.quiet_fit(model, named, y, batch_size=20, shuffle=False).losses.tolist()
+            model.set_weights(before)
+            model.compile("adam", "mse")
+            self.assertEqual(self.quiet_fit(model, lambda: iter(batched), batch_size=20, shuffle=False, **steps).losses.tolist(), losses)
         with self.assertRaisesRegex(lockstep.UsageError, "the data has left, right; expected arrays for the inputs left, input_layer$"):
             model.predict({"left": a, "right": b})
         for made, count in ((lambda: lockstep.Model(left, tanh(left), device="cpu"), 1), (lambda: lockstep.Sequential([layers.Input((8,)), tanh], device="cpu"), 1),
@@ -622,8 +630,9 @@ class Data(ModelTest):
 
     def test_what_is_no_array_is_refused(self):
         model = small()
-        for x, y, says in ((self.x.astype("complex64"), self.y, "complex64"), (self.x, self.y[:5], "the target has 5 examples"),
-                           (self.x[:, :5], self.y, "expects input"), (self.x, self.y + 4, "units")):
+        for x, y, says in ((self.x.astype("complex64"), self.y, "complex64"), (self.x, self.y.astype(str), "dtype <U.*numpy.unique"),
+                           (self.x, self.y[:5], "the target has 5 examples"),
+                           (self.x[:, :5], self.y, "expects input"), (self.x, self.y + 4, "units; labels begin at 0")):
             with self.assertRaisesRegex(lockstep.InputError, says):
                 model.fit(x, y)
         with self.assertRaisesRegex(lockstep.UsageError, "steps_per_epoch= and validation_steps= are for generators"):
