@@ -70,6 +70,14 @@ static void free_table(struct table *table)
     *table = (struct table){0};
 }
 
+// A whole line was taken for a cell.
+static const char *one_column(const struct table *table)
+{
+    return table->columns == 1 ? "; the file has only one column: if no comma is between its "
+                                 "cells, add separator=semicolon or separator=tab"
+                               : "";
+}
+
 // A column by its name or its number, from 1 or from the end (-1).
 static enum ls_status find_column(const struct table *table, const char *option, const char *text,
                                   size_t *out)
@@ -85,11 +93,15 @@ static enum ls_status find_column(const struct table *table, const char *option,
         *out = (size_t)(number < 0 ? number + (int64_t)table->columns : number - 1);
         return LS_OK;
     }
-    ls_error(SCOPE,
-             "%s: %s=%s: there is no such column; %s, and numbers are 1 to %zu or -1 to -%zu",
-             table->wish->path, option, text,
-             table->header ? "names are in the first line" : "the file has no header with names",
-             table->columns, table->columns);
+    const char *nearest =
+        table->header ? ls_nearest(text, (const char *const *)table->header) : NULL;
+    ls_error(
+        SCOPE,
+        "%s: %s=%s: there is no such column%s%s%s; %s, and numbers are 1 to %zu or -1 to -%zu%s",
+        table->wish->path, option, text, nearest ? "; did you mean " : "", nearest ? nearest : "",
+        nearest ? "?" : "",
+        table->header ? "names are in the first line" : "the file has no header with names",
+        table->columns, table->columns, one_column(table));
     return LS_BAD_INPUT;
 }
 
@@ -112,17 +124,16 @@ static enum ls_status take_columns(struct table *table)
         table->features += table->taken[i];
     if (!status && !table->features) {
         ls_error(SCOPE, "%s: no column is left to train on%s", table->wish->path,
-                 table->columns == 1 ? ", as the file has only one; if something else than a comma "
-                                       "is between its cells, give separator="
-                                     : "");
+                 one_column(table));
         status = LS_BAD_INPUT;
     }
     return status;
 }
 
+// Ends with NULL.
 static enum ls_status keep_header(struct table *table)
 {
-    table->header = calloc(table->columns, sizeof(*table->header));
+    table->header = calloc(table->columns + 1, sizeof(*table->header));
     for (size_t i = 0; table->header && i < table->columns; i++) {
         table->header[i] = strdup(ls_csv_cell(table->lines, i));
         if (!table->header[i])
