@@ -236,7 +236,8 @@ static char *read_schedule(struct part *part, const json_t *value)
         if (strcmp(schedules[i].class_name, class_name) == 0)
             schedule = &schedules[i];
     if (!schedule || !json_is_object(config)) {
-        refuse(part, "learning_rate", "the schedule %.60s is not supported",
+        refuse(part, "learning_rate",
+               "the schedule %.60s is not supported; piecewise_constant_decay takes rates by steps",
                class_name ? class_name : "");
         return NULL;
     }

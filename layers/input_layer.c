@@ -30,8 +30,10 @@ static uint32_t read_dtype(struct ls_config *config)
     if (value && !json_is_null(value) && !ls_json_is_float32(value) && strcmp(name, "bool") != 0)
         ls_config_fail(
             config, "dtype",
-            "only float32, bfloat16, float16, int32, int64 and bool are supported, got %s",
-            ls_json_text(value, text, sizeof(text)));
+            "only float32, bfloat16, float16, int32, int64 and bool are supported, got %s%s",
+            ls_json_text(value, text, sizeof(text)),
+            strcmp(name, "string") == 0 ? "; make numbers of the texts before, in the dataset"
+                                        : "");
     return LS_F32;
 }
 

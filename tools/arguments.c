@@ -79,6 +79,9 @@ static const struct ls_hint arguments_elsewhere[] = {
      "augmentation is an option of the dataset, as "
      "--dataset=cifar10:dir=PATH,random_flip=horizontal,random_crop=4",
      1},
+    {"validation-split",
+     "it is an option of the dataset, as --dataset=csv:file=FILE,label=COLUMN,validation_split=0.1",
+     1},
     {"fp16 bf16 amp half mixed-precision",
      "it is --precision=mixed_bfloat16 or --precision=mixed_float16", 1},
     {"fp16-allreduce fp16-compression grad-compression",

@@ -266,10 +266,10 @@ enum ls_status ls_dataset_plugin_find(const struct ls_loader *like, const char *
     const bool found = !status && (ls_is_plugin_file(spec.name) ||
                                    ls_loader_has(plugin->loader, LS_KIND_DATASET, spec.name));
     char own[160];
-    if (found)
-        status = open_plugin(plugin, spec.name);
-    else if (!status)
+    if (!status && (!found || ls_is_plugin_file(spec.name)))
         status = ls_dataset_refuse_path(spec.name);
+    if (!status && found)
+        status = open_plugin(plugin, spec.name);
     if (!status && !found &&
         ls_loader_registered_text(plugin->loader, LS_KIND_DATASET, spec.name, own, sizeof(own))[0])
         status = ls_dataset_refuse_unknown(spec.name, own);

@@ -948,9 +948,9 @@ static enum ls_status check_output_labels(const struct ls_model *model, const st
         else
             ls_error(
                 "data",
-                "dataset '%s' has %u classes, but the last layer of model '%s' has %lld unit%s",
+                "dataset '%s' has %u classes, but the last layer of model '%s' has %lld unit%s%s",
                 data->text, target->class_count, model->source, (long long)units,
-                units == 1 ? "" : "s");
+                units == 1 ? "" : "s", target->by_name ? "" : "; labels begin at 0");
         return LS_BAD_INPUT;
     }
     const int64_t labels = ls_shape_elements(&label->shape, 1);
@@ -982,13 +982,17 @@ static enum ls_status check_labels(const struct ls_model *model, const struct ls
     const struct ls_graph *graph = model->graph;
     const struct ls_dataset_info *info = &data->info;
     const bool arrays = strcmp(data->name, "arrays") == 0;
+    const bool images = strcmp(data->name, "images") == 0;
     uint32_t count = 0;
     enum ls_status status = LS_OK;
     while (ls_field_find(info->fields, info->field_count, LS_FIELD_TARGET, count))
         count++;
     if (count == 0) {
         ls_error("data", "dataset '%s' has no targets to compare the output of model '%s' with%s",
-                 data->text, model->source, arrays ? "; add y=FILE" : "");
+                 data->text, model->source,
+                 arrays   ? "; add y=FILE"
+                 : images ? "; the classes are the folders in dir=, and it has none"
+                          : "");
         return LS_USAGE;
     }
     if (count != graph->label_count) {

@@ -245,9 +245,12 @@ static enum ls_status check_tensor(const struct ls_model *model, const char *pat
     if (!same_shape(variable, saved)) {
         struct ls_shape shape = {.ndims = saved->ndims <= LS_MAX_DIMS ? saved->ndims : LS_MAX_DIMS};
         memcpy(shape.dims, saved->dims, shape.ndims * sizeof(shape.dims[0]));
-        ls_error("weights", "'%s': tensor '%s' is %s, but '%s' of model '%s' expects %s", path,
+        ls_error("weights", "'%s': tensor '%s' is %s, but '%s' of model '%s' expects %s%s", path,
                  saved->name, ls_shape_text(&shape, found, sizeof(found)), parameter->name,
-                 model->source, ls_shape_text(variable, expected, sizeof(expected)));
+                 model->source, ls_shape_text(variable, expected, sizeof(expected)),
+                 model->input.ndims ? "; the data gives its shape: name the dataset's options as "
+                                      "in the training (resize=, columns=, label=)"
+                                    : "");
         return LS_BAD_INPUT;
     }
     if (!saved->data) {

@@ -582,8 +582,11 @@ uint64_t ls_driver_explain(struct ls_driver *driver)
     else
         ls_error("train",
                  "step %llu: the loss is not finite; the first value that is not finite is in "
-                 "'%s'%s; try a smaller learning rate, or check the data",
-                 step, text, whose);
+                 "'%s'%s%s",
+                 step, text, whose,
+                 step == 1
+                     ? "; check the data: a NaN or an infinity in it, or numbers that need scaling"
+                     : "; try a smaller learning rate, or check the data");
     return step;
 }
 

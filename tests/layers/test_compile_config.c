@@ -361,7 +361,9 @@ static const struct {
      "optimizer.mine: \"x\" is not supported"},
     {OPTIMIZER("SGD", "'learning_rate': " KERAS3("optimizers.schedules", "MyDecay",
                                                  "'initial_learning_rate': 0.1")),
-     LS_COMPILE_OPTIMIZER, "optimizer.learning_rate: the schedule MyDecay is not supported"},
+     LS_COMPILE_OPTIMIZER,
+     "optimizer.learning_rate: the schedule MyDecay is not supported; piecewise_constant_decay "
+     "takes"},
     {OPTIMIZER("SGD", "'learning_rate': -1"), LS_COMPILE_OPTIMIZER,
      "optimizer.learning_rate: expected a number from 0, got -1"},
     {OPTIMIZER("SGD", "'learning_rate': 'x'"), LS_COMPILE_OPTIMIZER,

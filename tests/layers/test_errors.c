@@ -206,6 +206,9 @@ static const char *const layers[][2] = {
     {"{'class_name': 'InputLayer', 'config': {'batch_shape': [null, 3], 'dtype': 'uint8'}}, "
      "{'class_name': 'Flatten'}",
      "dtype: only float32, bfloat16, float16, int32, int64 and bool are supported, got \"uint8\""},
+    {"{'class_name': 'InputLayer', 'config': {'batch_shape': [null, 3], 'dtype': 'string'}}, "
+     "{'class_name': 'Flatten'}",
+     "got \"string\"; make numbers of the texts before"},
     {IMAGE "{'class_name': 'InputLayer', 'config': {'batch_shape': [null, 3]}}",
      "layer 1: an InputLayer must be the first layer"},
     {"{'class_name': 'Dense', 'config': {'units': 3}}", "the model does not give its input shape"},

@@ -335,7 +335,8 @@ class Datasets(OwnTest):
         self.refused(BAD_INPUT, "train", *self.steps, "--quiet", "--dataset=bytes", says=("bytes: example 7 has the label 3; the classes are 0 to 2",))
         self.bytes()
         self.refused(USAGE, "train", *self.steps, "--dataset=bytes:exampels=3", says=("did you mean examples",))
-        for given, says in (("t.csv", "'t.csv' is a file; it is read by --dataset=csv:file=t.csv,label=COLUMN"), ("csv:t.csv", "did you mean csv:file=t.csv?"),
+        for given, says in (("t.csv", "'t.csv' is a file; it is read by --dataset=csv:file=t.csv,label=COLUMN"),
+                            (self.path("t.csv"), f"it is read by --dataset=csv:file={self.path('t.csv')},"), (self.path("."), "is a folder"), ("csv:t.csv", "did you mean csv:file=t.csv?"),
                             ("images:photos", "did you mean images:dir=photos?")):
             self.refused(USAGE, "train", *self.steps, "--dataset=" + given, says=(says,))
         self.refused(USAGE, "train", *self.steps, "--dataset=bites", says=("unknown dataset bites", "dataset-NAME.so"))

@@ -168,6 +168,7 @@ class Predictions(PredictTest):
         self.write("long", f"A\n{long}".encode())
         for given, second in (("A,B", "B"), (self.path("names"), "B"), (self.path("blank"), "B"), (self.path("long"), long), ("A," + long, long)):
             self.assertEqual(table("--classes=" + given), ["file", "A", second, "class"])
+        self.refused(USAGE, "train", model, data + "/ant", says=("the classes are the folders in dir=",))
         for name, text in (("hole", b"A\n\nB\n"), ("zero", b"A\nB\0\n"), ("empty", b"")):
             self.write(name, text)
         self.train(model, data, "--validation=off", "--save-weights=" + self.path("w.safetensors"))
@@ -257,6 +258,7 @@ class Refused(PredictTest):
                                     "--dataset=csv:file=" + self.path("new.csv") + more)
             shown = f"if the table has none, write csv:file={self.path('new.csv')},label=none"
             self.assertEqual((outcome.code, outcome.err.count(shown)), (code, int(not more)), outcome.err)
+            self.assertEqual(outcome.err.count("the data gives its shape"), int(not more), outcome.err)
         made = self.model(("InputLayer", {"batch_shape": [None, 3]}), ("Dense", {"units": 2}))
         for name, model, weights, says in (("new.csv", made, (), 1), ("old.csv", "--model=mlp", ("--initial-weights=" + self.path("none.safetensors"),), 0),
                                            ("bad.csv", made, (), 0)):

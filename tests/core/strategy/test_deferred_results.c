@@ -373,7 +373,7 @@ TEST(a_parameter_that_is_not_finite_is_named_however_late)
     ck_assert_int_eq(steps(&setting, driver, &outcome), LS_FAILED);
     ls_driver_explain(driver);
     ck_assert_msg(strstr(message, "step 1: the loss is not finite; the first value that is not "
-                                  "finite is in 'conv2d_1/kernel'") != NULL,
+                                  "finite is in 'conv2d_1/kernel'; check the data") != NULL,
                   "%s", message);
     ls_driver_close(driver);
     ls_cluster_close(cluster);
