@@ -278,6 +278,9 @@ def _run(name: str, collectives: Sequence[str], options: Dict[str, Any], folder:
         raise
     finally:
         reader.join(GRACE_SECONDS)
+        for stream in (process.stdout, process.stderr):
+            if stream and not reader.is_alive():
+                stream.close()
     if code and (code == INTERRUPTED or not os.path.exists(_json_path(folder))):
         raise _error(name, code, said)
     return _told(out, folder)

@@ -237,6 +237,8 @@ class Model:
         refuse_others(self.__init__, declared.ls_run_options, OF_RUN, options)
         if options.get("reproducible") is True:
             options["reproducible"] = LOGICAL_SHARDS
+        if hasattr(strategy, "scope"):  # of tf.distribute: the message says what it is called here
+            strategy = type(strategy).__name__
         given = fill(declared.ls_run_options, strategy=strategy, replicas=replicas, device=device, threads=threads, seed=seed,
                      **options)
         given.stuck, given.python = _stuck, 1

@@ -415,6 +415,7 @@ class WhatIsAModel(ModelTest):
                                  (lambda: model.metrics_names, AttributeError, "return_dict=True"), (lambda: model.nothing, AttributeError, "attribute 'nothing'$"),
                                  (lambda: lockstep.optimizers, AttributeError, "'adam:learning_rate=0.01'"), (lambda: lockstep.nothing, AttributeError, "'nothing'$"),
                                  (lambda: lockstep.MirroredStrategy, AttributeError, "strategy='mirrored'"),
+                                 (lambda: small(strategy=type("MirroredStrategy", (), {"scope": None})()), lockstep.UnavailableError, "it is `mirrored` here"),
                                  (lambda: lockstep.callbacks.EarlyStopping, AttributeError, "'early_stopping:patience=3'"),
                                  (lambda: layers.Dense(3)(1), lockstep.UsageError, "Dense is called on 1: expected a layers.Input"),
                                  (lambda: type("Own", (layers.Layer,), {}), lockstep.UsageError, "Own: .* class of lockstep.ops.Layer"),
@@ -880,7 +881,7 @@ class Generators(ModelTest):
                               ([whole, (x[:, :3], y), whole], r"batch 2 .* has input 0 of shape \(3, 6, 1\) after \(6, 6, 1\)"),
                               ([whole, (x, y[:, None]), whole], r"batch 2 .* has the target of shape \(1,\) after \(\)"),
                               ([whole, whole, (x, y[:31])], r"batch 3 .* has arrays of \[31, 32\] examples"),
-                              ([whole, (x[0, 0, 0, 0], y[0])], "batch 2 .* a single number")):
+                              ([whole, (x[0, 0, 0, 0], y[0])], r"batch 2 .* a single number .* \.batch\(32\)")):
             with self.subTest(says):
                 with self.assertRaisesRegex(lockstep.InputError, says):
                     given = _data.Batches(iter(batches))
