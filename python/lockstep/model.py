@@ -234,6 +234,7 @@ class Model:
         self._named = model if is_named else None  # a built-in model of which nobody has asked for weights or shapes: data may still show the shape
         self._rate: Optional[float] = None  # that the program has set meanwhile
         self._json: Dict[str, Any] = {}  # as Keras has it; empty: nobody has asked
+        self._losses: Any = None  # as the program or the file named them
         refuse_others(self.__init__, declared.ls_run_options, OF_RUN, options)
         if options.get("reproducible") is True:
             options["reproducible"] = LOGICAL_SHARDS
@@ -687,7 +688,9 @@ class Model:
         if self._unbuilt is not None and not self._build_added():
             self._to_compile, self._compiled = all_given, True
             return
-        if metrics is None and (loss is not None or self._named is None and self._is_compiled_without_metrics()):
+        config = (self._described().get("compile_config") or {}) if self._named is None and loss is None else {}
+        self._losses = config.get("loss") if loss is None else loss
+        if metrics is None and self._losses and not (config.get("metrics") or config.get("weighted_metrics")):
             metrics = "none"
         with self._alone():
             try:
@@ -708,11 +711,6 @@ class Model:
         self._kept, self._rate = [], None
         if self._named is not None:
             self._to_compile = all_given
-
-    def _is_compiled_without_metrics(self) -> bool:
-        """By Keras, with a loss."""
-        config = self._described().get("compile_config") or {}
-        return bool(config.get("loss")) and not (config.get("metrics") or config.get("weighted_metrics"))
 
     def _need_compiled(self) -> None:
         if not self._compiled:
@@ -998,7 +996,7 @@ class Model:
         logs = logs_of(scores.metrics)
         if verbose != 0:
             print(bar.end(_line(logs)) if bar else _line(logs))
-        return _as_keras(logs, return_dict)
+        return self._as_keras(logs, return_dict)
 
     @_by_one_thread
     def predict(self, x: Any, batch_size: Optional[int] = None, verbose: Verbose = "auto", *, callbacks: Optional[Iterable[CallbackLike]] = None,
@@ -1045,6 +1043,16 @@ class Model:
             made.append(numpy.ascontiguousarray(rows[:, at:at + size]).reshape(len(rows), *output.dims) if len(outputs) > 1 else rows)
             at += size
         return self._arranged(made)
+
+    def _as_keras(self, logs: Logs, return_dict: bool) -> Union[float, List[float], Logs]:
+        """Of several outputs the losses as they were given, then all metrics by name."""
+        names = self.output_names
+        if len(names) > 1 and not return_dict:
+            given = self._losses if isinstance(self._losses, dict) and set(self._losses) <= set(names) else names
+            losses = ["loss", *(f"{name}_loss" for name in given if f"{name}_loss" in logs)]
+            logs = {key: logs[key] for key in [*losses, *sorted(set(logs) - set(losses))]}
+        values = list(logs.values())
+        return logs if return_dict else values[0] if len(values) == 1 else values
 
     def _arranged(self, made: List[Any]) -> Any:
         """What there is for each output, as the model has them: alone, in a list, or in a dictionary."""
@@ -1121,7 +1129,7 @@ class Model:
     def _on_batch(self, call: Any, x: Any, y: Any, weights: Any, return_dict: bool) -> Union[float, List[float], Logs]:
         arrays, metrics = _data.Arrays(x, self._targets(y, weights), weights, self._classes()), declared.ls_metrics()
         check(self._begun_anew(lambda: call(self._model, ctypes.byref(arrays.struct), ctypes.byref(metrics))))
-        return _as_keras(logs_of(metrics), return_dict)
+        return self._as_keras(logs_of(metrics), return_dict)
 
     @_by_one_thread
     def predict_on_batch(self, x: Any) -> Any:
@@ -1354,8 +1362,3 @@ def _shows_bar(verbose: Verbose) -> bool:
 
 def _print_epoch(state: declared.ls_fit_state, epochs: int) -> None:
     print(f"Epoch {state.epoch.epoch}/{epochs} - {state.epoch.seconds:.2f}s - {_line(logs_of(state.epoch.metrics))}", flush=True)
-
-
-def _as_keras(logs: Logs, return_dict: bool) -> Union[float, List[float], Logs]:
-    values = list(logs.values())
-    return logs if return_dict else values[0] if len(values) == 1 else values

@@ -751,11 +751,14 @@ class SeveralOutputs(ModelTest):
         named.set_weights(self.model.get_weights())
         self.assertEqual((named.output_names, named.output_shape), (["by", "what"], {"what": (None, 3), "by": (None, 2)}))
         self.model.compile("sgd", loss=["sparse_categorical_crossentropy", "mse"], metrics=["accuracy", "mae"])
-        named.compile("sgd", loss={"by": "mse", "what": "sparse_categorical_crossentropy"}, metrics={"what": "accuracy", "by": "mae"})
+        named.compile("sgd", loss={"what": "sparse_categorical_crossentropy", "by": "mse"}, metrics={"what": "accuracy", "by": "mae"})
         logs = self.model.fit(self.x, [self.kinds, self.sizes], epochs=2, verbose=0).history
         found = named.fit(self.x, {"what": self.kinds, "by": self.sizes}, epochs=2, verbose=0).history
         numpy.testing.assert_allclose(found.pop("loss"), logs.pop("loss"), rtol=1e-6)
         self.assertEqual(found, {key.replace("kind", "what").replace("size", "by"): values for key, values in logs.items()})
+        y = {"what": self.kinds, "by": self.sizes}
+        of = named.evaluate(self.x, y, verbose=0, return_dict=True)
+        self.assertEqual(named.evaluate(self.x, y, verbose=0), [of[key] for key in ("loss", "what_loss", "by_loss", "by_mae", "what_accuracy")])
         for one, of in (named.predict(self.x, verbose=0), self.model.predict(self.x, verbose=0)), (named.predict_on_batch(self.x), self.model.predict_on_batch(self.x)):
             self.assertEqual(list(one), ["what", "by"])
             for made, wanted in zip(one.values(), of):
