@@ -90,13 +90,14 @@ static enum ls_status try_collective(struct ls_communicator_group *group)
     if (status)
         return status;
     ls_expectation_enter(&group->expectation);
-    status = ls_schedule_measure(group->algorithm, &call, TRIED_CALLS_MOST, false, &size);
+    status = ls_schedule_measure(group->algorithm, &call, TRIED_CALLS_MOST, &size);
     ls_expectation_leave(&group->expectation);
-    if (status == LS_UNSUPPORTED) // an answer, which is said here
-        ls_error(group->scope,
-                 "collective %s does not serve these %u ranks on their hosts (--verbose says why); "
-                 "choose another",
-                 group->collective->name, group->world);
+    const char *reason = *size.reason ? size.reason : "it gives no reason; choose another";
+    if (status == LS_UNSUPPORTED)
+        ls_error(group->scope, "collective %s does not serve these %u ranks on their hosts: %s",
+                 group->collective->name, group->world, reason);
+    else if (status)
+        ls_error(group->collective->name, "%s", reason);
     return status;
 }
 

@@ -86,7 +86,7 @@ bool ls_tuner_does(const struct ls_tuner *tuner, size_t index,
     struct ls_schedule_size size;
     tried.rank = 0;
     tried.host = candidate->host;
-    return ls_schedule_measure(interface, &tried, TRIED_CALLS_MOST, true, &size) == LS_OK;
+    return ls_schedule_measure(interface, &tried, TRIED_CALLS_MOST, &size) == LS_OK;
 }
 
 int ls_tuner_class(uint64_t bytes)

@@ -309,7 +309,7 @@ void ls_drawn_schedule_finish(struct ls_drawn_schedule *schedule)
 // ---- How long it is ----
 
 struct measuring {
-    struct ls_host host; // the plugin's, but silent
+    struct ls_host host; // first: its fail() casts back; the plugin's, but silent
     struct ls_schedule_size size;
     uint64_t calls, most;
     int32_t answer;
@@ -346,9 +346,11 @@ static int32_t measure_scratch(struct ls_schedule *schedule, uint64_t count)
     return hear(schedule->context);
 }
 
-static int32_t fail_silently(const struct ls_host *host, int32_t status, const char *message)
+static int32_t keep_reason(const struct ls_host *host, int32_t status, const char *message)
 {
-    (void)host, (void)message;
+    struct measuring *measuring = (struct measuring *)(uintptr_t)host;
+    if (message)
+        snprintf(measuring->size.reason, sizeof(measuring->size.reason), "%s", message);
     return status ? status : LS_FAILED;
 }
 
@@ -359,7 +361,7 @@ static void log_nothing(const struct ls_host *host, uint32_t level, const char *
 
 enum ls_status ls_schedule_measure(const struct ls_collective_interface *collective,
                                    const struct ls_collective_call *call, uint64_t most,
-                                   bool silent, struct ls_schedule_size *out)
+                                   struct ls_schedule_size *out)
 {
     struct measuring measuring = {.most = most, .answer = LS_OK};
     struct ls_collective_call asked = *call;
@@ -370,9 +372,9 @@ enum ls_status ls_schedule_measure(const struct ls_collective_interface *collect
         .end_round = measure_round,
         .scratch = measure_scratch,
     };
-    if (silent && call->host) {
+    if (call->host) {
         measuring.host = *call->host;
-        measuring.host.fail = fail_silently;
+        measuring.host.fail = keep_reason;
         measuring.host.log = log_nothing;
         asked.host = &measuring.host;
     }

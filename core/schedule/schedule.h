@@ -37,14 +37,15 @@ int32_t ls_schedule_build(const struct ls_collective_interface *collective,
                           const struct ls_collective_call *call, struct ls_schedule *schedule);
 
 // How long the schedule of a rank is: nothing is checked or kept, and calls after `most` fail,
-// which is no error here: the size is then larger than that. Returns what build_schedule does;
-// `silent`: what it says through its host is not logged.
+// which is no error here: the size is then larger than that. Returns what build_schedule does, and
+// logs nothing that it says through its host.
 struct ls_schedule_size {
     uint64_t steps; // that have elements
     uint64_t rounds;
+    char reason[256]; // why build_schedule failed or declined, if it said so; else ""
 };
 LS_STATUS ls_schedule_measure(const struct ls_collective_interface *collective,
-                              const struct ls_collective_call *call, uint64_t most, bool silent,
+                              const struct ls_collective_call *call, uint64_t most,
                               struct ls_schedule_size *out);
 
 // `count`, or the next larger number of elements with which there is such an operation: the blocks

@@ -51,7 +51,7 @@ static bool fits(const struct ls_simulation *simulation, uint32_t world)
     for (size_t i = 0; i < sizeof(ranks) / sizeof(*ranks); i++) {
         call.rank = ranks[i];
         struct ls_schedule_size size = {0};
-        if (ls_schedule_measure(simulation->collective, &call, LS_VERIFY_STEPS, true, &size)) {
+        if (ls_schedule_measure(simulation->collective, &call, LS_VERIFY_STEPS, &size)) {
             most = 0; // the verifier says why
             break;
         }

@@ -233,8 +233,15 @@ enum ls_status ls_simulation_fits(const struct ls_simulation *simulation)
     for (size_t i = 0; i < sizeof(ranks) / sizeof(*ranks); i++) {
         call.rank = ranks[i];
         struct ls_schedule_size size = {0};
-        if (ls_schedule_measure(simulation->collective, &call, LS_SIMULATED_STEPS_MOST, true,
-                                &size)) {
+        const enum ls_status status =
+            ls_schedule_measure(simulation->collective, &call, LS_SIMULATED_STEPS_MOST, &size);
+        if (status == LS_UNSUPPORTED) {
+            ls_error("simulate", "%s does not serve %u ranks on this network: %s", simulation->name,
+                     world, *size.reason ? size.reason : "it gives no reason; choose another");
+            ls_surroundings_finish(&around);
+            return status;
+        }
+        if (status) {
             least = 0; // why it fails is said when it is simulated
             break;
         }
