@@ -60,6 +60,7 @@ struct ls_communicator_group {
     pthread_mutex_t proof_lock; // of what follows
     struct ls_proof *proofs; // a list
     uint64_t proven_steps; // so far
+    bool said_orders; // that ranks add in different orders
     _Atomic uint64_t check_ns; // spent on proofs, and on known answers by rank 0
 };
 

@@ -91,6 +91,13 @@ static enum ls_status prove(struct ls_communicator_group *group,
         const uint64_t spent = found.steps + (uint64_t)found.rounds * call->world;
         const uint64_t left = PROVEN_STEPS - group->proven_steps;
         group->proven_steps += spent < left ? spent : left;
+        if (!found.same_order && !group->said_orders)
+            ls_warn(group->scope,
+                    "with collective %s these %u ranks add in different orders, so their bits "
+                    "differ: a training whose replicas must stay equal fails at its end, or after "
+                    "--check-replicas steps; choose another, such as ring",
+                    ls_tuner_name(group->collective, call), call->world);
+        group->said_orders |= !found.same_order;
         return LS_OK;
     }
     case LS_VERDICT_LIMIT: group->proven_steps = PROVEN_STEPS; return LS_OK;
