@@ -238,10 +238,16 @@ static const char *case_text(const struct subject *subject, const struct ls_veri
     return text;
 }
 
-static void log_refusal(const struct subject *subject, const struct row *row, const char *reason)
+static void log_refusal(const struct task *task, const struct row *row)
 {
-    char at[512];
-    ls_error("verify", "%s: %s", case_text(subject, &row->running, at, sizeof(at)), reason);
+    const struct ls_verify_case *wrong = &row->running;
+    char at[512], drawn[96] = "";
+    if (!task->request->draw && wrong->world <= VERIFY_DRAW_WORLD &&
+        row->found.verdict != LS_VERDICT_DESCRIBE) // there is all of it
+        snprintf(drawn, sizeof(drawn), "; --draw --world=%u --count=%" PRIu64 " draws it",
+                 wrong->world, wrong->count);
+    ls_error("verify", "%s: %s%s", case_text(task->subject, wrong, at, sizeof(at)),
+             row->found.reason, drawn);
 }
 
 // A child that did not return: the row says why.
@@ -416,7 +422,7 @@ static enum ls_status verify_row(const struct task *task, struct ls_rows *rows)
         status = (enum ls_status)row->status;
     if (!status) {
         if (row->refused)
-            log_refusal(task->subject, row, row->found.reason);
+            log_refusal(task, row);
         else if (!row->held)
             ls_error("verify", "%s: %s: declines every case that was asked for: %s",
                      task->subject->name, ls_collective_operation_text(task->operation),

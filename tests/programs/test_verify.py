@@ -179,9 +179,22 @@ class Broken(VerifyTest):
 
     def test_orders_that_differ(self):
         self.verify(FAILED, self.plugin(OWN_FIRST), "--world=3", "--count=10",
-                    says=["rank 2, in the end: elements 0 to 9 are added in another order than at rank 0"])
+                    says=["rank 2, in the end: elements 0 to 9 are added in another order than at rank 0", "; --draw --world=3 --count=10 draws it"])
         outcome = self.verify(DONE, self.plugin(OWN_FIRST, deterministic=0), "--world=3", "--count=10")
         self.assertIn("ranks add in different orders", outcome.out)
+        # A training says so before its first step, and not only when its replicas differ at the end.
+        outcome = self.lockstep("train", "--plugin-path=" + self.folder, "--strategy=mine", "--replicas=3", "--model=mlp",
+                                "--dataset=synthetic:examples=30", "--steps=1")
+        self.assertEqual(outcome.code, FAILED)
+        self.assertEqual(outcome.err.count("with collective mine these 3 ranks add in different orders"), 1, outcome.err)
+
+    def test_a_world_that_is_not_offered_is_said_with_its_reason(self):
+        path = self.plugin('if (world == 3)\n        return ls_host_fail(call->host, LS_UNSUPPORTED, "no threes; choose ring");\n' + OWN_FIRST)
+        here = "--plugin-path=" + self.folder
+        self.refused(FAILED, "simulate", path, "--world=3", says=["mine does not serve 3 ranks", "no threes; choose ring"])
+        self.refused(FAILED, "bench", here, "mine", "--replicas=3", "--bytes=4K", says=["does not serve these 3 ranks", "no threes; choose ring"])
+        self.refused(FAILED, "train", here, "--strategy=mine", "--replicas=3", "--model=mlp", "--dataset=fashion-mnist-small", "--steps=1",
+                     says=["does not serve these 3 ranks", "no threes; choose ring"])
 
     def test_a_describe_that_never_returns(self):
         begin = time.monotonic()
