@@ -448,7 +448,8 @@ static void join_first(struct ls_store *store, struct ls_peer *peer, const struc
     find_objection(store, request, objection, sizeof(objection));
     const uint32_t number =
         request->number + (request->role == LS_ROLE_SERVER ? store->workers : 0);
-    const bool early = store->phase == LS_STORE_JOINING;
+    const bool of_all = store->phase == LS_STORE_JOINING &&
+                        (request->workers != store->workers || request->servers != store->servers);
     enum ls_status status = store->phase == LS_STORE_REFUSED ? store->refusal_status : LS_USAGE;
     if (!objection[0]) {
         status = keep(&store->member[number], peer, request);
@@ -456,10 +457,10 @@ static void join_first(struct ls_store *store, struct ls_peer *peer, const struc
             snprintf(objection, sizeof(objection), "worker 0 has no memory for it");
     }
     if (objection[0]) {
-        if (store->phase != LS_STORE_REFUSED)
+        if (store->phase != LS_STORE_REFUSED && !of_all) // else it is this process's error, too
             ls_warn("cluster", "%s", objection);
         refuse_one(store, peer, status, objection);
-        if (early && (request->workers != store->workers || request->servers != store->servers))
+        if (of_all)
             ls_store_refuse(store, status, objection);
         return;
     }

@@ -383,6 +383,7 @@ SIDE_TEST(another_number_of_workers_is_refused_on_every_worker, 0, 1)
         ck_assert_int_eq(job->process[i].joined, LS_USAGE);
         assert_log_has(&job->process[i],
                        "expects 4 workers and 0 servers, but worker 0 expects 3 and 0");
+        ck_assert_ptr_null(strstr(job->process[i].own.log, "warning")); // one error, one line
     }
     job_destroy(job);
 }
