@@ -135,8 +135,9 @@ enum ls_status ls_reach(const struct ls_reach *reach, struct ls_connection *out)
         }
         if (now >= say_at) {
             say_at = now + ls_log_wait_ns();
-            ls_info("cluster", "waiting for %s (%s:%u), %.0f s of %g s", reach->name,
-                    reach->address, reach->port, (double)now * 1e-9, patience);
+            ls_info("cluster", "waiting for %s (%s:%u%s%s), %.0f s of %g s", reach->name,
+                    reach->address, reach->port, *why ? ": " : "", why, (double)now * 1e-9,
+                    patience);
         }
         nanosleep(&(struct timespec){.tv_nsec = (long)pause}, NULL);
         pause = pause * 3 / 2 < MOST_PAUSE_NS ? pause * 3 / 2 : MOST_PAUSE_NS;
