@@ -409,6 +409,8 @@ static void write_unknown(FILE *text, const struct ls_loader *loader, uint32_t k
     if (known) {
         fputs(hint ? ". Available: " : nearest ? " Available: " : "; available: ", text);
         write_what_there_is(text, kinds, found, count);
+        if (!hint && !nearest)
+            fputs("; --plugin-path names a folder with others", text);
         return;
     }
     fputs(loader->directory_count ? "; none were found in" : "; no folder of plugins was found",

@@ -178,10 +178,12 @@ static enum ls_status check_workers(const struct resolution *resolution)
                  resolution->spec.name, workers);
         return LS_USAGE;
     }
-    ls_error(SCOPE,
-             "strategy '%s' keeps all replicas in one process, and this is one of %u workers; use "
-             "--strategy=" WORKERS_STRATEGY "[:collective=NAME], or --cluster=none to train alone",
-             resolution->parts[STRATEGY].name, workers);
+    ls_error(
+        SCOPE,
+        "strategy '%s' keeps all replicas in one process, and this is one of %u workers; %suse "
+        "--strategy=" WORKERS_STRATEGY "[:collective=NAME], or --cluster=none to train alone",
+        resolution->parts[STRATEGY].name, workers,
+        strategy->serve ? "train with servers (lockstep launch --servers=N), " : "");
     return LS_USAGE;
 }
 
