@@ -678,6 +678,11 @@ elif os.environ["LOCKSTEP_RANK"] == "1":
         outcome = self.lockstep("launch", "-n1", "--servers=1", "--restart=3", "--", "train", "--modle=cnn", environment=self.environment)
         self.assertEqual(outcome.code, USAGE)
         self.assertNotIn("again", outcome.err)
+        # Here the server waits for workers, and has nothing to add to what they said.
+        outcome = self.lockstep("launch", "-n2", "--servers=1", "--", "train", "--model=mlp", "--dataset=synthetic:examples=30",
+                                "--strategy=parameter-server", "--checkpoint-dir=" + self.path("c"), environment=self.environment)
+        self.assertEqual(outcome.code, USAGE)
+        self.assertNotIn("lockstep: warning: launch:", outcome.err)
 
     def test_a_signal_ends_also_what_is_about_to_start_again(self):
         process = self.start(2, self.ME + f"[ $me = worker.1 ] && exit 3; {FOREVER}", "--restart=1000", "--servers=1")

@@ -448,8 +448,11 @@ static void reap(struct launch_job *job, uint64_t now)
 
 // ---- Time ----
 
+// What was refused has said why, and those that wait for it have nothing to add.
 static void warn_of_late_ones(const struct launch_job *job, const char *what)
 {
+    if (job->state.cause && is_refused(job, job->state.cause, job->state.failure))
+        return;
     for (uint32_t i = 0; i < job->count; i++) {
         char name[32];
         launch_process_name(&job->processes[i], name, sizeof(name));
@@ -496,6 +499,7 @@ static void check_time(struct launch_job *job, uint64_t now)
     if (job->state.stage != LAUNCH_RUNNING && now >= job->state.stage_end_ns)
         end_stage(job, now);
     if (job->state.failure > LAUNCH_FAILURE_ASKED && !job->state.announced && any_runs(job, true) &&
+        !is_refused(job, job->state.cause, job->state.failure) &&
         now - job->state.failed_ns > SETTLE_NS && !launch_output_waits(&job->output)) {
         char text[128];
         launch_process_describe(job->state.cause, text, sizeof(text));
