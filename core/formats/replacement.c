@@ -16,8 +16,9 @@
 
 enum ls_status ls_replacement_fail(const struct ls_replacement *replacement, const char *what)
 {
-    ls_error(replacement->scope, "%s: cannot %s: %s; the file was left as it was",
-             replacement->path, what, strerror(errno));
+    const char *why = strerror(errno);
+    ls_error(replacement->scope, "%s: cannot %s: %s%s", replacement->path, what, why,
+             access(replacement->path, F_OK) ? "" : "; the file was left as it was");
     return LS_FAILED;
 }
 
@@ -43,7 +44,7 @@ enum ls_status ls_replacement_open(const char *scope, const char *path, struct l
     }
     opened.fd = temporary_open(path, opened.temporary, bytes);
     if (opened.fd < 0) {
-        const enum ls_status status = ls_replacement_fail(&opened, "create a file beside it");
+        const enum ls_status status = ls_replacement_fail(&opened, "create a file in its folder");
         free(opened.temporary);
         return status;
     }

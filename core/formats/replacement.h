@@ -21,7 +21,8 @@ LS_STATUS ls_replacement_commit(struct ls_replacement *replacement);
 // Removes the new file. Takes a zeroed or a committed one.
 void ls_replacement_discard(struct ls_replacement *replacement);
 
-// Logs "PATH: cannot WHAT: <errno>; the file was left as it was" and returns LS_FAILED.
+// Logs "PATH: cannot WHAT: <errno>", and that the file was left as it was where there is one, and
+// returns LS_FAILED. Only `scope` and `path` are looked at.
 LS_STATUS ls_replacement_fail(const struct ls_replacement *replacement, const char *what);
 
 #endif

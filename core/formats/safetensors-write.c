@@ -276,7 +276,7 @@ enum ls_status ls_safetensors_write_to(int fd, const char *path, const struct ls
     bool silent = false;
     const bool written = write_all(fd, header, header_bytes, saved, &silent);
     if (!written && !silent)
-        ls_error(SCOPE, "%s: cannot write: %s; the file was left as it was", path, strerror(errno));
+        (void)!ls_replacement_fail(&(struct ls_replacement){.scope = SCOPE, .path = path}, "write");
     free(header);
     return written ? LS_OK : LS_FAILED;
 }
