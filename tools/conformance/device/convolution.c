@@ -81,6 +81,9 @@ static const struct shape shapes[] = {
      {0},
      1,
      1}, // and more positions than blocks have at once
+    // Of one point: added with a bias, and not.
+    {3, 6, 7, 12, 20, 1, 1, {1, 1}, 'v', {0}, 1, 1},
+    {2, 5, 9, 24, 8, 1, 1, {1, 1}, 'v', {0}, 1, 1},
 };
 
 #define SHAPE_COUNT (sizeof(shapes) / sizeof(shapes[0]))
