@@ -614,6 +614,12 @@ static char *read_loss_weights(struct part *part, const json_t *value)
 
 static const char *const short_names[] = {"mae", "mape", "mse", "msle", NULL};
 
+// That of a list of one.
+static const json_t *only_axis(const json_t *value)
+{
+    return json_array_size(value) == 1 ? json_array_get(value, 0) : value;
+}
+
 // What is a default in Keras, or does not change the value.
 static bool is_harmless_in_metric(const char *key, const json_t *value)
 {
@@ -622,7 +628,7 @@ static bool is_harmless_in_metric(const char *key, const json_t *value)
         json_is_false(value))
         return true;
     if (strcmp(key, "axis") == 0)
-        return json_integer_value(value) == -1;
+        return json_integer_value(only_axis(value)) == -1;
     return word && ((strcmp(key, "summation_method") == 0 && strcmp(word, "interpolation") == 0) ||
                     (strcmp(key, "reduction") == 0 && is_one_of(word, mean_reductions)));
 }
@@ -663,8 +669,9 @@ static bool read_class_option(struct part *part, const char *metric, const char 
         add_option(out, bytes, key, json_string_value(value));
         return true;
     }
-    if (strstr(metric, "_correlation") && strcmp(key, "axis") == 0 && json_is_integer(value)) {
-        read_number(part, key, key, FLT_MAX, value, out, bytes);
+    if (strstr(metric, "_correlation") && strcmp(key, "axis") == 0 &&
+        json_is_integer(only_axis(value))) {
+        read_number(part, key, key, FLT_MAX, only_axis(value), out, bytes);
         return true;
     }
     if (overlap && strcmp(key, "sparse_y_true") == 0)

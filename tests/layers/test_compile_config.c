@@ -307,6 +307,10 @@ static const struct {
                             "'num_thresholds': 4, 'name': 'auc_of_thresholds_that_are_not_even', "
                             "'thresholds': [0.3, 0.5]") "]}",
      NULL, NULL, "auc:thresholds=0.3:0.5,name=auc_of_thresholds_that_are_not_even"},
+    {"compile_config",
+     "{'metrics': [" KERAS3("metrics", "PearsonCorrelation", "'axis': [-1]") ", " KERAS3(
+         "metrics", "ConcordanceCorrelation", "'axis': [2]") "]}",
+     NULL, NULL, "pearson_correlation,concordance_correlation:axis=2"},
     {"compile_config", "{'metrics': [" KERAS3("metrics", "BinaryAccuracy", "'threshold': 0") "]}",
      NULL, NULL, "binary_accuracy:threshold=0"},
     // What is not compiled.
