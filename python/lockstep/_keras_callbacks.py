@@ -62,6 +62,8 @@ def callbacks_of(given: Any, is_chief: bool = True) -> List[CallbackLike]:
 
 
 def _ours(callback: Any, is_chief: bool) -> CallbackLike:
+    if isinstance(callback, type):
+        raise UsageError(f"callbacks: {callback.__name__} is a class; expected an object, such as {callback.__name__}()")
     name, is_itself = kind_of(callback)
     if name in TEXTS and is_itself:
         return _text(callback, *TEXTS[name])

@@ -417,6 +417,7 @@ class WhatIsAModel(ModelTest):
                                  (lambda: lockstep.MirroredStrategy, AttributeError, "strategy='mirrored'"),
                                  (lambda: small(strategy=type("MirroredStrategy", (), {"scope": None})()), lockstep.UnavailableError, "it is `mirrored` here"),
                                  (lambda: lockstep.callbacks.EarlyStopping, AttributeError, "'early_stopping:patience=3'"),
+                                 (lambda: model.fit(self.x, self.y, callbacks=[lockstep.Callback]), lockstep.UsageError, "Callback is a class"),
                                  (lambda: layers.Dense(3)(1), lockstep.UsageError, "Dense is called on 1: expected a layers.Input"),
                                  (lambda: type("Own", (layers.Layer,), {}), lockstep.UsageError, "Own: .* class of lockstep.ops.Layer"),
                                  (lambda: model.fit(self.x, self.y, callbacks="model_checkpoint:filepath=a"), lockstep.UnavailableError, "checkpoints='folder' of fit"),
