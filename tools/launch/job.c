@@ -346,10 +346,12 @@ static bool others_go_on(struct launch_job *job, struct launch_process *process,
 {
     const struct launch_options *options = job->options;
     char text[128];
-    if (!goes_on(job) || job->state.stage != LAUNCH_RUNNING ||
-        failure < (options->elastic ? LAUNCH_FAILURE_PEER : LAUNCH_FAILURE_OWN) ||
+    if (!goes_on(job) || failure < (options->elastic ? LAUNCH_FAILURE_PEER : LAUNCH_FAILURE_OWN) ||
         is_refused(job, process, failure))
         return false;
+    if (job->state.stage != LAUNCH_RUNNING) // after a signal, what would start again only ends
+        return job->state.signal && failure != LAUNCH_FAILURE_LOST &&
+               job->restarted < options->restarts;
     launch_process_describe(process, text, sizeof(text));
     if (job->restarted < options->restarts) {
         process->again = true;
