@@ -182,8 +182,11 @@ def tensors(path):
 
 def is_connected(pid):
     """Whether a process has a connection by TCP to another one, or to itself."""
-    with open(f"/proc/{pid}/net/tcp", encoding="ascii") as file:
-        established = {f"socket:[{fields[9]}]" for fields in map(str.split, file) if fields[3] == "01"}
+    try:
+        with open(f"/proc/{pid}/net/tcp", encoding="ascii") as file:
+            established = {f"socket:[{fields[9]}]" for fields in map(str.split, file) if fields[3] == "01"}
+    except FileNotFoundError:
+        return False  # it has ended
     folder = f"/proc/{pid}/fd"
     for name in os.listdir(folder):
         try:

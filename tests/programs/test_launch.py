@@ -686,7 +686,8 @@ elif os.environ["LOCKSTEP_RANK"] == "1":
 
     def test_a_signal_ends_also_what_is_about_to_start_again(self):
         process = self.start(2, self.ME + f"[ $me = worker.1 ] && exit 3; {FOREVER}", "--restart=1000", "--servers=1")
-        self.wait_for(lambda: os.path.exists(self.path("worker.1")) and len(self.starts("worker.1")) > 2)
+        self.wait_for(lambda: os.path.exists(self.path("worker.1")) and len(starts := self.starts("worker.1")) > 2
+                      and not os.path.exists("/proc/" + starts[-1][-1]))  # else it may be the failure that wins
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=60)
         self.assertEqual(process.returncode, TERMINATED)

@@ -322,7 +322,7 @@ class ElasticWorkers(Workers):
         until it is there, and after some seventy steps these have nowhere to go."""
         self.reads.clear()
         self.add(rank, count, LOCKSTEP_JOIN="1")
-        self.wait_for(lambda: is_connected(self.processes[-1].pid))
+        self.wait_for(lambda: is_connected(self.processes[-1].pid) or self.processes[-1].poll() is not None)  # one that is refused ends soon
         self.reads.set()
 
     def check_losses(self, workers):
