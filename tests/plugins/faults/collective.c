@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // collective-VARIANT, for tests: collectives that are wrong, each in its own way, some only in some worlds or for some counts.
-// One module a variant is built from this file, with the variant's name.
+// One module has them all; each variant is a copy of its file, whose name says which one it is.
+#define _GNU_SOURCE // dladdr
 #include "core/plugin/collective.h"
 
+#include <dlfcn.h>
+#include <stdio.h>
 #include <string.h>
 
 typedef struct ls_schedule schedule;
@@ -405,20 +408,24 @@ static struct ls_collective_interface interface = {
     .deterministic = 1,
 };
 
-static const struct ls_plugin plugin = {
-    LS_PLUGIN_HEADER(LS_KIND_COLLECTIVE),
-    .name = VARIANT,
-    .version = "1",
-    .licence = "Apache-2.0",
-    .summary = "of a test: wrong",
-    .interface = &interface,
+static struct ls_plugin plugin = {
+    LS_PLUGIN_HEADER(LS_KIND_COLLECTIVE), .version = "1",          .licence = "Apache-2.0",
+    .summary = "of a test: wrong",        .interface = &interface,
 };
 
 LS_EXPORT const struct ls_plugin *lockstep_plugin(void)
 {
-    for (uint32_t i = 0; i < sizeof(variants) / sizeof(*variants); i++)
-        if (strcmp(variants[i].name, VARIANT) == 0)
+    Dl_info file;
+    if (!dladdr(&plugin, &file))
+        return NULL;
+    for (uint32_t i = 0; i < sizeof(variants) / sizeof(*variants); i++) {
+        char end[64];
+        snprintf(end, sizeof(end), "/collective-%s.so", variants[i].name);
+        if (strcmp(strrchr(file.dli_fname, '/'), end) == 0) {
+            plugin.name = variants[i].name;
             interface.build_schedule = variants[i].build_schedule;
+        }
+    }
     if (interface.build_schedule == wrong_root)
         interface.operations |= 1u << LS_BROADCAST;
     return &plugin;
