@@ -216,25 +216,17 @@ static double slope(const struct row *row, double y)
     }
 }
 
-// Element (i,j) of output 0 before it is rounded, without what it is added to; and the magnitude of
-// its terms.
-static double product(const struct run *run, int64_t i, int64_t j, double *magnitude)
+// A matrix as double, or its transpose; the caller frees it.
+static double *doubles_of(const struct run *run, uint32_t argument, bool transposed)
 {
-    const struct row *r = run->row;
-    const uint32_t op = run->request.op;
-    const int64_t depth = op == LS_OP_DENSE ? r->k : op == LS_OP_DENSE_BACKWARD_DATA ? r->n : r->m;
-    double sum = 0;
-    *magnitude = 0;
-    for (int64_t d = 0; d < depth; d++) {
-        const double term = op == LS_OP_DENSE
-                                ? get(run, 0, i * r->k + d) * get(run, 1, d * r->n + j)
-                            : op == LS_OP_DENSE_BACKWARD_DATA
-                                ? get(run, 0, i * r->n + d) * get(run, 1, j * r->n + d)
-                                : get(run, 0, d * r->k + i) * get(run, 1, d * r->n + j);
-        sum += term;
-        *magnitude += fabs(term);
-    }
-    return sum;
+    const struct ls_tensor_desc *desc = &run->request.arguments[argument];
+    const int64_t height = desc->dims[0], width = desc->dims[1];
+    double *values = malloc((uint64_t)(height * width) * sizeof(*values));
+    ck_assert_ptr_nonnull(values);
+    for (int64_t i = 0; i < height; i++)
+        for (int64_t j = 0; j < width; j++)
+            values[transposed ? j * height + i : i * width + j] = get(run, argument, i * width + j);
+    return values;
 }
 
 static void check_element(const struct run *before, const struct run *got, uint32_t output,
@@ -267,18 +259,30 @@ static void check_element(const struct run *before, const struct run *got, uint3
 
 static void check_all(const struct run *before, const struct run *got)
 {
-    const uint32_t output = got->request.input_count;
+    const uint32_t output = got->request.input_count, op = got->request.op;
     const struct ls_tensor_desc *desc = &got->request.arguments[output];
-    double magnitude;
+    // Output 0 before it is rounded, without what it is added to, is a product of rows with rows.
+    double *left = doubles_of(got, 0, op == LS_OP_DENSE_BACKWARD_WEIGHTS);
+    double *right = doubles_of(got, 1, op != LS_OP_DENSE_BACKWARD_DATA);
+    const int64_t depth = op == LS_OP_DENSE                 ? got->row->k
+                          : op == LS_OP_DENSE_BACKWARD_DATA ? got->row->n
+                                                            : got->row->m;
     for (int64_t i = 0; i < desc->dims[0]; i++)
         // All of a small result; of a large one some of each row, and both edges.
         for (int64_t j = 0;
              j<desc->dims[1]; j += desc->dims[1]> 100 && j > 1 && j + 8 < desc->dims[1] ? 7 : 1) {
-            const double sum = product(got, i, j, &magnitude);
+            double sum = 0, magnitude = 0;
+            for (int64_t d = 0; d < depth; d++) {
+                const double term = left[i * depth + d] * right[j * depth + d];
+                sum += term;
+                magnitude += fabs(term);
+            }
             check_element(before, got, output, i * desc->dims[1] + j, sum, magnitude);
         }
+    free(left);
+    free(right);
     for (int64_t j = 0; got->request.output_count > 1 && j < got->row->n; j++) {
-        double sum = magnitude = 0;
+        double sum = 0, magnitude = 0;
         for (int64_t i = 0; i < got->row->m; i++) {
             sum += get(got, 1, i * got->row->n + j);
             magnitude += fabs(get(got, 1, i * got->row->n + j));
