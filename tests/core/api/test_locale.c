@@ -122,7 +122,7 @@ static const char model_json[] =
 struct results {
     double losses[64], rates[8];
     size_t loss_count, epoch_count;
-    char error[1024], names[512], log[4096], report[65536];
+    char error[2048], names[512], log[4096], report[65536];
 };
 
 static int by_name(const struct dirent **a, const struct dirent **b)

@@ -336,7 +336,7 @@ void ls_device_case_epilogue(struct ls_device_case *c, const struct ls_device_ep
 // A layer that is linear in its data and in its weights: linear.c.
 struct ls_device_linear {
     const char *name; // of the operation
-    char shape[128]; // as the names of cases say it
+    char shape[320]; // as the names of cases say it
     uint32_t forward, backward_data, backward_weights; // operations
     struct ls_op_attributes attributes;
     struct ls_tensor_desc x, w, b, y;
