@@ -917,6 +917,7 @@ static enum ls_status check_output_labels(const struct ls_model *model, const st
 {
     const struct ls_tensor *label = model->graph->label_of[index];
     const struct ls_loss *loss = &model->loss.list[index];
+    const bool table = strcmp(data->name, "csv") == 0;
     const struct ls_shape *output = &model->graph->outputs[index]->shape;
     const int64_t units = output->dims[output->ndims - 1];
     if (label->dtype == LS_I32 && target->class_count == 0) {
@@ -941,10 +942,11 @@ static enum ls_status check_output_labels(const struct ls_model *model, const st
                      "the labels of '%s' go up to %u in %llu examples, but the last layer of model "
                      "'%s' has %lld unit%s: "
                      "if they are classes, take more examples, or a model with %u units; if they "
-                     "are numbers, "
-                     "--model=linear --loss=mean_squared_error",
+                     "are numbers, %s",
                      data->text, target->class_count - 1, (unsigned long long)target->counted_in,
-                     model->source, (long long)units, units == 1 ? "" : "s", target->class_count);
+                     model->source, (long long)units, units == 1 ? "" : "s", target->class_count,
+                     table ? "add targets=numbers to the dataset"
+                           : "--model=linear --loss=mean_squared_error");
         else
             ls_error(
                 "data",
@@ -967,7 +969,9 @@ static enum ls_status check_output_labels(const struct ls_model *model, const st
                  several ? ls_graph_output_name(model->graph, index) : "", several ? "'" : "",
                  model->source, ls_shape_text(&label->shape, expected, sizeof(expected)),
                  target->name, data->text, ls_shape_text(&shape, found, sizeof(found)),
-                 classes   ? "; classes are for --loss=sparse_categorical_crossentropy"
+                 classes && table && !target->by_name
+                     ? "; if they are no classes, add targets=numbers to the dataset"
+                 : classes ? "; classes are for --loss=sparse_categorical_crossentropy"
                  : one_hot ? "; one-hot targets are for --loss=categorical_crossentropy, as "
                              "y.astype(\"float32\")"
                            : "");

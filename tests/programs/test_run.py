@@ -377,7 +377,9 @@ class BuiltInModels(ProgramTest):
     def test_whole_numbers_that_may_be_no_classes_are_asked_about(self):
         data = f"--dataset=csv:file={self.table(lambda i: 3 * i)},label=y"
         for command in ("train", "evaluate"):
-            self.refused(BAD_INPUT, command, "--quiet", "--model=mlp", data, says=("go up to 87 in 30 examples", "a model with 88 units", "--model=linear"))
+            self.refused(BAD_INPUT, command, "--quiet", "--model=mlp", data, says=("go up to 87 in 30 examples", "a model with 88 units", "add targets=numbers"))
+        self.refused(BAD_INPUT, "train", "--quiet", "--model=mlp", data, "--loss=mse", says=("add targets=numbers to the dataset",))
+        self.assertEqual(self.lockstep("train", "--quiet", "--model=mlp", data + ",targets=numbers", "--epochs=1").code, DONE)
         few = f"--dataset=csv:file={self.table(lambda i: 2 * i, rows=4)},label=y"
         self.assertIn("(None, 7)", self.lockstep("summary", "--model=mlp", few).out)
 
