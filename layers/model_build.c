@@ -781,20 +781,37 @@ static enum ls_status run_model(const struct run *run)
     return run->model->functional ? run_functional(run) : run_sequential(run);
 }
 
-// What a call gives a model, each with its mask of the argument `mask`, one or a list. An input that
-// is seen elsewhere, too, keeps its own there.
+// The masks of an argument, one for each input in their order: {"tensor": index}, or null.
+static uint32_t take_masks(const json_t *value, uint32_t count,
+                           const json_t *out[static LS_LAYER_INPUTS])
+{
+    const bool named = json_is_object(value) && !json_is_integer(json_object_get(value, "tensor"));
+    size_t i;
+    const char *key;
+    json_t *inner;
+    if (!named && !json_is_array(value) && count < LS_LAYER_INPUTS)
+        out[count++] = value;
+    json_array_foreach((json_t *)value, i, inner) count = take_masks(inner, count, out);
+    if (named)
+        json_object_foreach((json_t *)value, key, inner) count = take_masks(inner, count, out);
+    return count;
+}
+
+// What a call gives a model, each with its mask of the argument `mask`. An input that is seen
+// elsewhere, too, keeps its own there. Layers that take whole numbers look at no mask of theirs.
 static enum ls_status give_inputs(struct ls_graph *graph, const struct use *use, uint32_t count,
                                   struct ls_tensor **out)
 {
-    const json_t *masks = json_object_get(use->json ? use->json->kwargs : NULL, "mask");
+    const json_t *masks[LS_LAYER_INPUTS];
+    const uint32_t given =
+        take_masks(json_object_get(use->json ? use->json->kwargs : NULL, "mask"), 0, masks);
     enum ls_status status = LS_OK;
 
     for (uint32_t i = 0; i < count && !status; i++) {
-        const json_t *mask = json_is_array(masks) ? json_array_get(masks, i) : i ? NULL : masks;
-        const json_t *index = json_object_get(mask, "tensor");
+        const json_t *index = i < given ? json_object_get(masks[i], "tensor") : NULL;
         const json_int_t place = json_is_integer(index) ? json_integer_value(index) : -1;
         out[i] = use->inputs[i];
-        if (place < 0 || place >= use->input_count)
+        if (place < 0 || place >= use->input_count || out[i]->dtype == LS_I32)
             continue;
         status = ls_graph_add(graph, LS_OP_RESHAPE, NULL, &out[i], 1, &out[i]->shape, &out[i]);
         if (!status)

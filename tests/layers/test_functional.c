@@ -305,6 +305,44 @@ TEST(a_model_inside_has_its_own_inputs_and_outputs)
     ls_graph_destroy(graph);
 }
 
+#define MASKED_MODEL(shape, dtype, layers, given, mask)                                        \
+    MODEL("{'class_name': 'InputLayer', 'name': 'x', 'config': {'name': 'x', 'batch_shape': "  \
+          "[null, " shape "], 'dtype': '" dtype "'}, 'inbound_nodes': []}," INPUT("k", "6")    \
+              INNER("in",                                                                      \
+                    "{'class_name': 'InputLayer', 'name': 'u', 'config': {'name': 'u', "       \
+                    "'batch_shape': [null, " shape "], 'dtype': '" dtype                       \
+                    "'}, 'inbound_nodes': []}," layers,                                        \
+                    "{'u': ['u', 0, 0]}", "[['g', 0, 0]]", CALL_WITH(given, "'mask': " mask)), \
+          "[['x', 0, 0], ['k', 0, 0]]", "[['in', 1, 0]]")
+#define MEAN_OF(layer) LAYER("GlobalAveragePooling1D", "g", "", CALL(FROM(layer, 0, 0)))
+
+static const struct {
+    const char *model;
+    uint32_t pairs; // of a mean that looks at a mask
+} masked_models[] = {
+    {MASKED_MODEL("6, 4", "float32", MEAN_OF("u"), FROM("x", 0, 0), FROM("k", 0, 0)), 2},
+    {MASKED_MODEL("6, 4", "float32", MEAN_OF("u"), "[" FROM("x", 0, 0) "]",
+                  "[[" FROM("k", 0, 0) "]]"),
+     2},
+    {MASKED_MODEL("6, 4", "float32", MEAN_OF("u"), "{'u': " FROM("x", 0, 0) "}",
+                  "{'u': " FROM("k", 0, 0) "}"),
+     2},
+    {MASKED_MODEL("6, 4", "float32", MEAN_OF("u"), "{'u': " FROM("x", 0, 0) "}", "{'u': null}"), 0},
+    // Embedding passes no mask on.
+    {MASKED_MODEL("6", "int32",
+                  LAYER("Embedding", "e", ", 'input_dim': 5, 'output_dim': 4",
+                        CALL(FROM("u", 0, 0))) "," MEAN_OF("e"),
+                  FROM("x", 0, 0), FROM("k", 0, 0)),
+     0},
+};
+
+TABLE_TEST(a_call_gives_a_model_its_masks_as_it_gives_the_inputs, masked_models)
+{
+    struct ls_graph *graph = graph_of_model(masked_models[_i].model);
+    ck_assert_uint_eq(operation_total(graph, LS_OP_PAIR), masked_models[_i].pairs);
+    ls_graph_destroy(graph);
+}
+
 TEST(models_are_nested_several_deep)
 {
     struct ls_graph *graph = graph_of(
