@@ -359,5 +359,3 @@ void pjrt_prelu_backward(struct pjrt_call *call)
     call->outputs[0] = where_positive(h, x, dy, inner);
     call->outputs[1] = hlo_reduce(h, "add", each, shared, 0);
 }
-
-// ---- Table ----

@@ -129,5 +129,3 @@ void pjrt_attention_backward(struct pjrt_call *call)
     call->outputs[1] = by_head(h, hlo_dot(h, ds, q, 2, 2, 2));
     call->outputs[2] = by_head(h, hlo_dot(h, times(h, p, kept), dy, 2, 2, 2));
 }
-
-// ---- Table ----
