@@ -803,7 +803,7 @@ class Model:
 
     @property
     def output_names(self) -> List[str]:
-        """What losses and metrics call the outputs: the names of their layers."""
+        """What losses and metrics call the outputs: the keys where they are a dictionary, else the names of their layers."""
         return [output.name for output in self._outputs()]
 
     def _targets(self, y: Any, weights: Any) -> Any:

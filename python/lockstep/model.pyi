@@ -230,7 +230,7 @@ class Model:
 
     @property
     def output_names(self) -> List[str]:
-        """What losses and metrics call the outputs: the names of their layers."""
+        """What losses and metrics call the outputs: the keys where they are a dictionary, else the names of their layers."""
 
     def fit(self, x: Any=None, y: Any=None, batch_size: Optional[int]=None, epochs: int=1, verbose: Verbose='auto', callbacks: Optional[Iterable[CallbackLike]]=None, validation_split: float=0.0, validation_data: Any=None, shuffle: Union[bool, int]=True, class_weight: Optional[Dict[int, float]]=None, sample_weight: Any=None, *, steps_per_epoch: Optional[int]=None, validation_steps: Optional[int]=None, initial_epoch: int=0, validation_batch_size: Optional[int]=None, validation_freq: Union[int, Iterable[int]]=1, split: str='train', checkpoints: Union[None, str, Dict[str, Any]]=None, steps: Optional[int]=..., replica_batch: Optional[int]=..., microbatches: Optional[int]=..., accumulate: Optional[int]=..., check_replicas: Optional[int]=..., report: Optional[str]=..., timeline: Optional[str]=..., timeline_first: Optional[int]=..., timeline_last: Optional[int]=..., command: Optional[str]=..., log_every: Optional[int]=...) -> History:
         """Trains.
