@@ -303,8 +303,10 @@ class Model:
         named = self._named
         config = self._described()["config"]
         self._named = named  # names are no shapes
-        if "input_layers" in config:
-            ends = config["input_layers"]
+        ends = config.get("input_layers") if isinstance(config, dict) else None
+        if isinstance(ends, dict):
+            names = sorted(ends)  # as Keras goes through it
+        elif ends:
             names = [end[0] for end in ([ends] if isinstance(ends[0], str) else ends)]
         else:  # of a Sequential
             first = (config if isinstance(config, list) else config["layers"])[0]
@@ -810,7 +812,7 @@ class Model:
         """`y` as it is, or those of a model with several outputs: a list or a dictionary, as Keras takes them, in their order."""
         outputs = self._outputs()
         if len(outputs) < 2 or y is None or isinstance(y, _data.Targets):
-            return y
+            return y[outputs[0].name] if isinstance(y, dict) and [output.name for output in outputs] == list(y) else y
         compared = [output for output in outputs if output.has_loss]
         if isinstance(weights, (list, tuple, dict)):
             raise UsageError("sample_weight: expected one array, which counts for all outputs")

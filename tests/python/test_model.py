@@ -355,6 +355,10 @@ class WhatIsAModel(ModelTest):
             self.assertEqual(self.quiet_fit(model, lambda: iter(batched), batch_size=20, shuffle=False, **steps).losses.tolist(), losses)
         with self.assertRaisesRegex(lockstep.UsageError, "the data has left, right; expected arrays for the inputs left, input_layer$"):
             model.predict({"left": a, "right": b})
+        config = {**model._described()["config"], "input_layers": {"z": ["left", 0, 0], "b": ["input_layer", 0, 0]}}
+        keyed = lockstep.Model({**model._described(), "config": config}, device="cpu")  # of a dictionary of inputs
+        keyed.set_weights(model.get_weights())
+        numpy.testing.assert_allclose(keyed.predict({"z": a, "b": b}), model.predict([a, b]), rtol=1e-5)
         for made, count in ((lambda: lockstep.Model(left, tanh(left), device="cpu"), 1), (lambda: lockstep.Sequential([layers.Input((8,)), tanh], device="cpu"), 1),
                             (lambda: lockstep.Model(left, layers.Dense(2)(left), device="cpu"), 0)):
             with contextlib.redirect_stderr(io.StringIO()) as err:
@@ -764,6 +768,13 @@ class SeveralOutputs(ModelTest):
             self.assertEqual(list(one), ["what", "by"])
             for made, wanted in zip(one.values(), of):
                 numpy.testing.assert_array_equal(made, wanted)
+        x = layers.Input((6,))
+        described = lockstep.Model(x, layers.Dense(3, "softmax", name="kind")(x), device="cpu")._described()
+        described["config"]["output_layers"] = {"what": ["kind", 0, 0]}
+        alone = lockstep.Model(described, device="cpu")
+        alone.compile("sgd", loss={"what": "sparse_categorical_crossentropy"})
+        self.assertEqual(alone.evaluate(self.x, {"what": self.kinds}, verbose=0), alone.evaluate(self.x, self.kinds, verbose=0))
+        self.assertEqual(list(alone.predict(self.x, verbose=0)), ["what"])
 
     def test_a_layer_makes_two_outputs(self):
         x, z, both = layers.Input((6,), name="x"), layers.Input((6,), name="z"), layers.Dense(2, name="both")
