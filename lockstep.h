@@ -640,8 +640,9 @@ LS_API uint32_t ls_model_output_shape(const struct ls_model *model, int64_t *dim
 
 // An output of a model.
 struct ls_output {
-    const char
-        *name; // that of its layer, as losses and metrics call it; the model's, until it is closed
+    // As losses and metrics call it: its key in a dictionary of outputs, else the name of its layer;
+    // the model's, until it is closed.
+    const char *name;
     uint32_t ndims; // of an example
     uint32_t takes_classes; // 1: its loss takes classes, whole numbers from 0, as targets
     uint32_t has_loss; // 1: the model is compiled, and compares this output with targets
