@@ -241,11 +241,13 @@ static const char *case_text(const struct subject *subject, const struct ls_veri
 static void log_refusal(const struct task *task, const struct row *row)
 {
     const struct ls_verify_case *wrong = &row->running;
-    char at[512], drawn[96] = "";
+    char at[512], hosts[32] = "", drawn[128] = "";
+    if (wrong->ranks_per_host)
+        snprintf(hosts, sizeof(hosts), " --ranks-per-host=%u", wrong->ranks_per_host);
     if (!task->request->draw && wrong->world <= VERIFY_DRAW_WORLD &&
         row->found.verdict != LS_VERDICT_DESCRIBE) // there is all of it
-        snprintf(drawn, sizeof(drawn), "; --draw --world=%u --count=%" PRIu64 " draws it",
-                 wrong->world, wrong->count);
+        snprintf(drawn, sizeof(drawn), "; --draw --world=%u --count=%" PRIu64 "%s draws it",
+                 wrong->world, wrong->count, hosts);
     ls_error("verify", "%s: %s%s", case_text(task->subject, wrong, at, sizeof(at)),
              row->found.reason, drawn);
 }

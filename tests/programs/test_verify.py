@@ -176,6 +176,8 @@ class Broken(VerifyTest):
         self.assertEqual((row["passed"], row["refused_world"], row["refused_count"], row["refused_rank"],
                           row["refused_round"]), (False, 4, 1000, 0, 3))
         self.assertIn("rank 0, round 3: ", row["reason"])
+        plugin = self.plugin(RING.replace("@NEXT@", "call->hosts ? (uint32_t)((rank + 2) % world) : next"))
+        self.verify(FAILED, plugin, "--world=4", "--count=1000", says=["; --draw --world=4 --count=1000 --ranks-per-host=4 draws it"])
 
     def test_orders_that_differ(self):
         self.verify(FAILED, self.plugin(OWN_FIRST), "--world=3", "--count=10",
