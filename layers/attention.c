@@ -30,7 +30,19 @@ static void read_options(struct ls_config *c, bool scaled, struct use *out)
     ls_config_seed(c);
 }
 
-static enum ls_status read_call(const struct ls_graph *graph, const struct ls_layer_call *call,
+enum ls_status ls_add_given_mask(struct ls_graph *graph, const struct ls_layer_call *call,
+                                 const json_t *argument, struct ls_tensor **out)
+{
+    struct ls_tensor *given = *out = ls_call_tensor(call, argument);
+    enum ls_status status = LS_OK;
+    if (!given || (given->producer >= 0 && graph->operations[given->producer].op == LS_OP_DIFFERS))
+        return LS_OK;
+    if (ls_type_is_half(given->dtype))
+        status = ls_graph_convert(graph, given, LS_F32, &given);
+    return status ? status : ls_graph_add(graph, LS_OP_DIFFERS, NULL, &given, 1, NULL, out);
+}
+
+static enum ls_status read_call(struct ls_graph *graph, const struct ls_layer_call *call,
                                 bool same_size, struct use *out)
 {
     const json_t *list = ls_call_argument(call, 0, "inputs"),
@@ -55,10 +67,13 @@ static enum ls_status read_call(const struct ls_graph *graph, const struct ls_la
     if (mask && !json_is_null(mask) && !json_is_array(mask))
         return ls_graph_fail(graph, out->query,
                              "mask: expected a list, of the query's and the value's");
-    if (json_is_array(mask)) {
-        out->query_mask = ls_call_tensor(call, json_array_get(mask, 0));
-        out->value_mask = ls_call_tensor(call, json_array_get(mask, 1));
-    }
+    enum ls_status status = LS_OK;
+    if (json_is_array(mask))
+        status = ls_add_given_mask(graph, call, json_array_get(mask, 0), &out->query_mask);
+    if (json_is_array(mask) && !status)
+        status = ls_add_given_mask(graph, call, json_array_get(mask, 1), &out->value_mask);
+    if (status)
+        return status;
     for (uint32_t i = 0; i < 3 && given[i]; i++)
         if (given[i]->shape.ndims != 3)
             return ls_graph_fail(graph, given[i], "expected 3 dimensions: batch, steps, features");

@@ -59,6 +59,11 @@ extern const struct ls_layer_kind ls_layer_conv3d, ls_layer_conv3d_transpose,
 // several; NULL: none.
 struct ls_tensor *ls_call_mask(const struct ls_layer_call *call, size_t position);
 
+// A mask that a call gives to attention: 1 where the argument is not 0, as Keras looks at it; NULL:
+// it is no tensor.
+LS_STATUS ls_add_given_mask(struct ls_graph *graph, const struct ls_layer_call *call,
+                            const json_t *argument, struct ls_tensor **out);
+
 // What scores of attention (B,T,S) count: those of queries and of keys that count, masks of steps
 // (B,T) and (B,S), and with `causal` none behind the query. 1 and 0, of a shape that is broadcast
 // to that of the scores; NULL: all.

@@ -132,7 +132,7 @@ static void read_options(struct ls_config *c, struct options *o)
 }
 
 // Refuses what a call must not pass, and reads the others.
-static enum ls_status read_call(const struct ls_graph *graph, const struct ls_layer_call *call,
+static enum ls_status read_call(struct ls_graph *graph, const struct ls_layer_call *call,
                                 struct ls_tensor *inputs[3], struct ls_score_masks *out)
 {
     static const struct {
@@ -152,7 +152,12 @@ static enum ls_status read_call(const struct ls_graph *graph, const struct ls_la
         inputs[2] = inputs[1];
     for (size_t i = 0; i < sizeof(masks) / sizeof(masks[0]); i++) {
         const json_t *mask = ls_call_argument(call, masks[i].position, masks[i].name);
-        if (mask && !json_is_null(mask) && !(*given[i] = ls_call_tensor(call, mask)))
+        if (!mask || json_is_null(mask))
+            continue;
+        const enum ls_status status = ls_add_given_mask(graph, call, mask, given[i]);
+        if (status)
+            return status;
+        if (!*given[i])
             return ls_graph_fail(graph, inputs[0], "%s: expected a tensor", masks[i].name);
     }
     if (json_is_true(ls_call_argument(call, 7, "return_attention_scores")))

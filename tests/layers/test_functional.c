@@ -343,6 +343,39 @@ TABLE_TEST(a_call_gives_a_model_its_masks_as_it_gives_the_inputs, masked_models)
     ls_graph_destroy(graph);
 }
 
+#define ATTENTION_MODEL(mask, layers, calls) \
+    MODEL(INPUT("x", "5, 6") mask "," layers calls, "[['x', 0, 0], ['k', 0, 0]]", "[['a', 0, 0]]")
+#define GIVEN(dtype)                                                                           \
+    "{'class_name': 'InputLayer', 'name': 'k', 'config': {'name': 'k', 'batch_shape': [null, " \
+    "5], 'dtype': '" dtype "'}, 'inbound_nodes': []}"
+#define HEADS(mask)                                                    \
+    LAYER("MultiHeadAttention", "a", ", 'num_heads': 2, 'key_dim': 4", \
+          CALL_WITH(FROM("x", 0, 0) "," FROM("x", 0, 0), "'value_mask': " mask))
+#define LISTED(mask)            \
+    LAYER("Attention", "a", "", \
+          CALL_WITH("[" FROM("x", 0, 0) "," FROM("x", 0, 0) "]", "'mask': " mask))
+
+static const struct {
+    const char *model;
+    uint32_t differs; // operations that make 1 of what is not 0
+} given_masks[] = {
+    {ATTENTION_MODEL(GIVEN("float32"), "", HEADS(FROM("k", 0, 0))), 1},
+    {ATTENTION_MODEL(GIVEN("int32"), "", HEADS(FROM("k", 0, 0))), 1},
+    {ATTENTION_MODEL(GIVEN("bool"), "", HEADS(FROM("k", 0, 0))), 1},
+    {ATTENTION_MODEL(GIVEN("float32"), NODE("NotEqual", "n", CALL(FROM("k", 0, 0) ", 0")) ",",
+                     HEADS(FROM("n", 0, 0))),
+     1},
+    {ATTENTION_MODEL(GIVEN("float32"), "", LISTED("[" FROM("k", 0, 0) "," FROM("k", 0, 0) "]")), 2},
+    {ATTENTION_MODEL(GIVEN("float32"), "", LISTED("[null, " FROM("k", 0, 0) "]")), 1},
+};
+
+TABLE_TEST(attention_looks_at_whether_a_mask_is_0, given_masks)
+{
+    struct ls_graph *graph = graph_of_model(given_masks[_i].model);
+    ck_assert_uint_eq(operation_total(graph, LS_OP_DIFFERS), given_masks[_i].differs);
+    ls_graph_destroy(graph);
+}
+
 TEST(models_are_nested_several_deep)
 {
     struct ls_graph *graph = graph_of(
