@@ -347,6 +347,4 @@ TEST(many_tensors_are_concatenated_in_steps)
     ls_graph_destroy(graph);
 }
 
-#define COUNT(list) (int)(sizeof(list) / sizeof(list[0]))
-
 TEST_SECONDS(100);

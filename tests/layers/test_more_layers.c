@@ -412,6 +412,4 @@ TABLE_TEST(calls_of_attention_that_do_not_fit_are_refused, calls)
     refuses_model(calls[_i][0], calls[_i][1]);
 }
 
-#define LENGTH(list) (int)(sizeof(list) / sizeof((list)[0]))
-
 TEST_SECONDS(100);

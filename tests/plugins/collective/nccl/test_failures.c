@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #define SHORT_NS UINT64_C(200000000)
-#define ROWS(table) (int)(sizeof(table) / sizeof((table)[0]))
 
 static void assert_says(const struct job *job, const char *text)
 {
