@@ -234,7 +234,7 @@ static void one_gives_up(struct process *process)
         return;
     if (process->own.index == 1) {
         ls_cluster_say(cluster, LS_NO_STEP, "reading data");
-        nap_ms(500);
+        nap_ms(1000); // three beats: one of them says so
         ls_cluster_give_up(cluster, "mnist: file is too short");
         process->status = ls_cluster_barrier(cluster);
     } else {
