@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// ZeroPadding1D, 2D and 3D add zeros around a sequence, an image or a volume, Cropping1D, 2D and 3D take some away.
+// ZeroPadding1D, 2D and 3D add zeros around a sequence, an image or a volume, Cropping1D, 2D and 3D
+// take some away.
 #include "layers/kinds.h"
 
 static const char *const padding_keys[] = {"padding", "data_format", NULL};
 static const char *const cropping_keys[] = {"cropping", "data_format", NULL};
 static const char *const cropping_steps_keys[] = {"cropping", NULL};
 
-// x: (B, H, W, C) -> (B, H + top + bottom, W + left + right, C), or less of both; likewise (B, T, C), (B, D, H, W, C)
+// x: (B, H, W, C) -> (B, H + top + bottom, W + left + right, C), or less of both; likewise (B, T,
+// C), (B, D, H, W, C)
 static enum ls_status build(struct ls_graph *graph, const struct ls_layer_call *call,
                             struct ls_tensor **outputs)
 {

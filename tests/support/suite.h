@@ -12,8 +12,8 @@
 #define TEST_SKIPPED 77 // exit code that meson counts as a skip
 #define TEST_NETWORKS "/sys/class/net" // where UCX looks for devices
 
-// Each assertion of Check writes its line to a file, for the report of a crash or a time-out. In a loop over elements that
-// takes longer than the test, so the same line again is not written.
+// Each assertion of Check writes its line to a file, for the report of a crash or a time-out. In a
+// loop over elements that takes longer than the test, so the same line again is not written.
 static inline void test_mark_point(const char *file, int line)
 {
     static _Thread_local int last;
@@ -68,7 +68,8 @@ static inline bool test_lacks(const char *path, const char *whom)
     return true;
 }
 
-// Runs the registered tests; what `main` returns. A program without `main` gets one that only does this.
+// Runs the registered tests; what `main` returns. A program without `main` gets one that only does
+// this.
 int test_suite_run(const char *name);
 
 #endif

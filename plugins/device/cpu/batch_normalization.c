@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batch normalization in the layout in which x lies, with the statistics of this replica or, synchronized, of all: then what
-// channels come to is added over the replicas, in float64, between two operations. Bytes decide here: oneDNN's primitive adds no second tensor and reads x
-// once more, for it finds mean and variance one after the other. Own loops read x once for both, in pieces that stay in the
-// cache, and once for y; backward reads x and dy twice, as everybody must. Pieces are the same for any number of threads, and
-// what they come to is joined in order, in float64.
+// Batch normalization in the layout in which x lies, with the statistics of this replica or,
+// synchronized, of all: then what channels come to is added over the replicas, in float64, between
+// two operations. Bytes decide here: oneDNN's primitive adds no second tensor and reads x once
+// more, for it finds mean and variance one after the other. Own loops read x once for both, in
+// pieces that stay in the cache, and once for y; backward reads x and dy twice, as everybody must.
+// Pieces are the same for any number of threads, and what they come to is joined in order, in
+// float64.
 #include "core/plugin/half.h"
 #include "plugins/device/cpu/cpu.h"
 #include "plugins/device/cpu/layout.h"
@@ -252,7 +254,8 @@ static void join_gradients(const struct run *r, int64_t block)
     }
 }
 
-// y = (x - mean) gamma / sqrt(variance + epsilon) + beta. The shift makes up for the rounding of the mean.
+// y = (x - mean) gamma / sqrt(variance + epsilon) + beta. The shift makes up for the rounding of
+// the mean.
 static void set_affine(const struct run *r, struct cpu_lanes *lanes, int64_t i, int64_t channel,
                        double mean, double variance)
 {
@@ -675,7 +678,8 @@ static int32_t settle_blocks(struct ls_device *device, const struct ls_kernel_re
     return LS_OK;
 }
 
-// An activation runs with the normalization: as limits of y, or over what a piece leaves in the cache.
+// An activation runs with the normalization: as limits of y, or over what a piece leaves in the
+// cache.
 static const char *take_activation(struct cpu_epilogue *epilogue, struct cpu_normalization *n)
 {
     if (epilogue->op != LS_OP_ACTIVATION || epilogue->activation == LS_LINEAR)

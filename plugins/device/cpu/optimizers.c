@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations over flat ranges, in one pass over the memory: the optimizers' updates, clipping, averages of weights, and
-// measures.
+// Operations over flat ranges, in one pass over the memory: the optimizers' updates, clipping,
+// averages of weights, and measures.
 #include "plugins/device/cpu/cpu.h"
 
 #include <math.h>

@@ -61,8 +61,9 @@ static double nadam(const struct optimizer *o, double g, double *s, uint64_t t)
     return o->rate * h / (sqrt(s[1] / (1 - pow(o->beta2, o->t))) + o->epsilon);
 }
 
-// What w loses at a gradient g; s: the states. SGD: v = m v - lr g; w += v, or with Nesterov w += m v - lr g; without
-// momentum w -= lr g. Adam's epsilon is added outside of the bias correction (section 2, last paragraph).
+// What w loses at a gradient g; s: the states. SGD: v = m v - lr g; w += v, or with Nesterov w += m
+// v - lr g; without momentum w -= lr g. Adam's epsilon is added outside of the bias correction
+// (section 2, last paragraph).
 static double step_of(const struct optimizer *o, uint32_t function, double g, double *s,
                       uint32_t states, uint64_t t)
 {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device `cuda` on the fake (tests/support/cuda-fake), as the tests of this folder open it. NOT A GPU.
+// Device `cuda` on the fake (tests/support/cuda-fake), as the tests of this folder open it. NOT A
+// GPU.
 #ifndef LS_TESTS_CUDA_ON_FAKE_H
 #define LS_TESTS_CUDA_ON_FAKE_H
 
